@@ -1,0 +1,1 @@
+"""Choices and the thing under test: recipes, and the trainers that they run."""

@@ -1,0 +1,1 @@
+"""Pin the environment, run the trainer, explain the difference between two runs."""

@@ -1,0 +1,31 @@
+"""Errors that a person reads.
+
+    HarnessError            exit 1: something went wrong; the message says what, where and how to mend it
+    ├── UsageError          exit 2: the request is wrong; nothing was started
+    ├── EnvironmentFault    exit 1: an environment could not be built, or is not what its lock says
+    └── RecordError         exit 1: a run folder cannot be read
+
+Only ``harness.cli`` turns one into a line on the terminal and an exit code.
+"""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """What went wrong, where, and the command that mends it, in one line."""
+
+    exit_code = 1
+
+
+class UsageError(HarnessError):
+    """The request itself is wrong; nothing was started and nothing was lost."""
+
+    exit_code = 2
+
+
+class EnvironmentFault(HarnessError):
+    """An environment could not be built, or is not what its lock says."""
+
+
+class RecordError(HarnessError):
+    """A run folder is missing, half-written or from a newer version."""

@@ -1,0 +1,1 @@
+"""Pin: locks, environments, fingerprints and compile caches. Imports ``harness.records`` and nothing of run or explain."""

@@ -1,0 +1,1 @@
+"""Run: a child process in a locked environment, its run folder, and the mirror of it in MLflow."""
