@@ -6,11 +6,10 @@ Each leaf field declares what kind of fact it is: ``batch: int = workload(8)``, 
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from harness.errors import UsageError
@@ -34,7 +33,7 @@ def context(default: Any) -> Any:
     return field(default=default, metadata={"kind": "context"})
 
 
-def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any], Any]]:
     for f in fields(config):
         value = getattr(config, f.name)
         if is_dataclass(value):
@@ -53,66 +52,65 @@ def kinds(config: Any) -> dict[str, Kind]:
     return {key: f.metadata["kind"] for key, f, _ in _leaves(config)}
 
 
-def unflatten(cls: type[C], flat: Mapping[str, Value], prefix: str = "") -> C:
-    """The dataclass back from ``flatten``'s dictionary. Raises UsageError for an unknown or a missing key."""
+def unflatten(cls: type[C], flat: Mapping[str, Value]) -> C:
+    """The dataclass back from ``flatten``'s dictionary.
+
+    Raises UsageError for a key that is unknown or missing, and for values that the dataclass's own checks refuse.
+    """
+    known = _types(cls)
+    missing, unknown = sorted(set(known) - set(flat)), sorted(set(flat) - set(known))
+    if missing or unknown:
+        parts = [f"{word} {', '.join(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]
+        raise UsageError(f"the settings of {cls.__name__} do not fit this version: {'; '.join(parts)}")
+    try:
+        return _build(cls, flat, "")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _types(cls: type[Any], prefix: str = "") -> dict[str, Any]:
+    """``{"train.batch": int, ...}``: the declared type of every leaf."""
+    types_: dict[str, Any] = {}
+    for name, hint in get_type_hints(cls).items():
+        types_ |= _types(hint, f"{prefix}{name}.") if is_dataclass(hint) else {prefix + name: hint}
+    return types_
+
+
+def _build(cls: type[C], flat: Mapping[str, Value], prefix: str) -> C:
     hints = get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for f in fields(cls):  # type: ignore[arg-type]
-        key = prefix + f.name
-        if is_dataclass(hints[f.name]):
-            values[f.name] = unflatten(hints[f.name], flat, key + ".")  # type: ignore[arg-type]
-        elif key in flat:
-            values[f.name] = flat[key]
-        else:
-            raise UsageError(f"setting {key} is missing from the spec")
-    if not prefix:
-        unknown = sorted(set(flat) - set(flatten(cls(**values))))
-        if unknown:
-            raise UsageError(f"the spec has settings that {cls.__name__} does not know: {', '.join(unknown)}")
-    return cls(**values)
+    return cls(
+        **{
+            f.name: _build(hints[f.name], flat, f"{prefix}{f.name}.")  # type: ignore[arg-type]
+            if is_dataclass(hints[f.name])
+            else flat[prefix + f.name]
+            for f in fields(cls)  # type: ignore[arg-type]
+        }
+    )
 
 
 def override(config: C, assignments: Sequence[str]) -> C:
-    """``config`` with each ``key=value`` applied, left to right.
+    """``config`` with every ``key=value`` applied; the last of two for one key counts.
 
-    Raises UsageError, in one line that names what would be right, for an unknown key, a wrong type, or a value
+    Raises UsageError, in one line that names what would be right, for an unknown key, a wrong type, or values
     that the config's own checks refuse.
     """
+    flat = flatten(config)
+    known = _types(type(config))
     for assignment in assignments:
-        key, sign, text = assignment.partition("=")
+        key, sign, text = (part.strip() for part in assignment.partition("="))
         if not sign:
-            raise UsageError(f"{assignment!r} is not an override; write key=value, for example {_example(config)}")
-        config = _assign(config, key.strip(), text.strip(), key.strip())
-    return config
+            key, value = next(iter(flat.items()))
+            raise UsageError(f"{assignment!r} is not an override; write key=value, for example {key}={value}")
+        if key not in known:
+            raise UsageError(f"unknown setting {key}: {_nearest(key, list(known))}")
+        flat[key] = _parse(text, known[key], key)
+    return unflatten(type(config), flat)
 
 
-def _example(config: Any) -> str:
-    key, _, value = next(iter(_leaves(config)))
-    return f"{key}={value}"
-
-
-def _assign(config: Any, path: str, text: str, full_key: str) -> Any:
-    head, _, rest = path.partition(".")
-    hints = get_type_hints(type(config))
-    here = getattr(config, head, None)
-    if head not in hints or is_dataclass(here) != bool(rest):
-        raise UsageError(_unknown_key(config, path, full_key))
-    value = _assign(here, rest, text, full_key) if rest else _parse(text, hints[head], full_key)
-    try:
-        return dataclasses.replace(config, **{head: value})
-    except ValueError as error:
-        raise UsageError(f"{full_key}={text}: {error}") from None
-
-
-def _unknown_key(config: Any, path: str, full_key: str) -> str:
-    outer = full_key[: len(full_key) - len(path)]
-    known = [outer + key for key in flatten(config)]
-    near = difflib.get_close_matches(full_key, known, n=1, cutoff=0.5)
-    if not near:
-        last = full_key.rsplit(".", 1)[-1]
-        near = [key for key in known if key.rsplit(".", 1)[-1] == last][:1]
-    hint = f"did you mean {near[0]}?" if near else f"the settings here are {', '.join(known)}"
-    return f"unknown setting {full_key}: {hint}"
+def _nearest(key: str, known: list[str]) -> str:
+    leaf = key.rsplit(".", 1)[-1]
+    near = [k for k in known if k.rsplit(".", 1)[-1] == leaf] or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"the settings here are {', '.join(known)}"
 
 
 def _parse(text: str, hint: Any, key: str) -> Value:

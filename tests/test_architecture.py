@@ -1,0 +1,120 @@
+"""The direction of the arrows between rooms, read from the code's own imports."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted([*(ROOT / "harness").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")])
+
+# What each room may import of this project, the longest matching name first.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "harness.errors": (),
+    "harness.records": (),
+    "harness.places": (),
+    "harness.config": ("harness.errors", "harness.records"),
+    "harness.pin": ("harness.errors", "harness.records", "harness.places", "harness.config", "harness.pin"),
+    "harness.run": ("harness.errors", "harness.records", "harness.places", "harness.config", "harness.pin", "harness.run"),
+    "harness.run.events": ("harness.errors", "harness.records", "harness.config"),
+    "harness.explain": ("harness.errors", "harness.records"),
+    "harness.display": ("harness.errors", "harness.records"),
+    "harness.cli": ("harness",),
+    "harness.commands": ("harness",),
+    "experiments": ("harness.errors", "harness.records", "harness.places", "harness.config", "harness.run.events", "experiments"),
+}
+
+STANDARD_LIBRARY_ONLY = (
+    "harness.errors",
+    "harness.records",
+    "harness.places",
+    "harness.config",
+    "harness.run.events",
+    "harness.pin.bootstrap",
+    "experiments.recipes",
+    "experiments.toy",
+    "experiments.dflash.config",
+)
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that ``path`` imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the arrows"
+            assert node.module is not None
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = {name_of(p) for p in SOURCES}
+            yield from (name if name in modules else node.module for name in names)
+
+
+def inside(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def rule_for(module: str) -> tuple[str, ...]:
+    matches = [room for room in MAY_IMPORT if inside(module, (room,))]
+    assert matches, f"{module} stands in no room; add its rule to MAY_IMPORT"
+    return MAY_IMPORT[max(matches, key=len)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_arrows_point_one_way(path: Path) -> None:
+    module = name_of(path)
+    if module in ("harness", "experiments", "experiments.dflash", "harness.pin", "harness.run"):
+        assert not [m for m in imports(path) if m != "__future__"], "a package's own file stays empty of imports"
+        return
+    allowed = rule_for(module)
+    ours = {m for m in imports(path) if inside(m, ("harness", "experiments"))}
+    forbidden = sorted(m for m in ours if m != module and not inside(m, allowed))
+    assert not forbidden, f"{module} must not import {', '.join(forbidden)}"
+
+
+@pytest.mark.parametrize("module", STANDARD_LIBRARY_ONLY)
+def test_what_a_foreign_environment_imports_needs_the_standard_library_alone(module: str) -> None:
+    path = ROOT / (module.replace(".", "/") + ".py")
+    seen: set[str] = set()
+    todo = [path]
+    while todo:  # also through what it imports of ours
+        current = todo.pop()
+        for imported in imports(current):
+            if inside(imported, ("harness", "experiments")) and imported not in seen:
+                seen.add(imported)
+                base = ROOT / imported.replace(".", "/")
+                todo.append(base.with_suffix(".py") if base.with_suffix(".py").exists() else base / "__init__.py")
+            elif not inside(imported, ("harness", "experiments")):
+                assert imported.split(".")[0] in sys.stdlib_module_names, f"{current}: {imported}"
+
+
+def test_mlflow_is_imported_in_one_file() -> None:
+    assert {name_of(p) for p in SOURCES if any(inside(m, ("mlflow",)) for m in imports(p))} == {"harness.run.tracking"}
+
+
+def test_torch_is_imported_only_under_experiments() -> None:
+    rooms = {name_of(p) for p in SOURCES if any(inside(m, ("torch", "transformers")) for m in imports(p))}
+    assert rooms
+    assert all(inside(room, ("experiments.dflash",)) for room in rooms)
+
+
+def test_only_the_command_line_prints_and_exits() -> None:
+    talkers = {
+        name_of(path)
+        for path in SOURCES
+        if inside(name_of(path), ("harness",))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "sys.exit", "exit", "quit", "click.echo", "console.print")
+    }
+    # bootstrap runs before any of us is installed; tracking is the main of a process of its own.
+    assert talkers <= {"harness.cli", "harness.commands", "harness.pin.bootstrap", "harness.run.tracking"}
