@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 SCHEMA = 1
@@ -81,6 +82,16 @@ class Lock:
 
 
 @dataclass(frozen=True)
+class BuiltEnvironment:
+    """An interpreter and what is installed beside it: what a run starts in, and what a fingerprint reads."""
+
+    name: str  # "" where the interpreter is not one of ours
+    python: Path
+    site_packages: Path
+    lock: Lock | None = None  # None where no lock says what should be there
+
+
+@dataclass(frozen=True)
 class Fingerprint:
     """Where a run ran: flat facts, each named ``kind.dotted.name``. A fact that is absent is unknown, not equal."""
 
@@ -148,6 +159,9 @@ class RunSpec:
 
 # --- run: what happened ----------------------------------------------------------------------------------
 # ``t`` is seconds since the run began, on CLOCK_MONOTONIC, the same clock for the child and the harness.
+
+PHASES = ("data", "wait", "target", "forward", "backward", "optimizer", "communication", "compile", "other")
+"""What the wall time of a step is spent on. "other" is what no phase covers."""
 
 
 @dataclass(frozen=True)
@@ -253,9 +267,13 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event | None:
-    """The event, or None for a kind that only a later version knows."""
+    """The event, or None for a kind that only a later version knows. A metric of null is one that was not finite."""
     cls = EVENTS.get(data["kind"])
-    return None if cls is None else known_fields(cls, data)  # type: ignore[return-value]
+    if cls is None:
+        return None
+    if "metrics" in data:
+        data = {**data, "metrics": {k: float("nan") if v is None else v for k, v in data["metrics"].items()}}
+    return known_fields(cls, data)
 
 
 # --- run: what came of it --------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks.NAME`` prints figures and no verdict; a loaded machine fails no test."""
