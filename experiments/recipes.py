@@ -46,7 +46,15 @@ def smollm2(config: DFlashConfig = SMOLLM2) -> RunSpec:
 def qwen3_6_27b_8gpu(config: DFlashConfig = QWEN3_6_27B) -> RunSpec:
     """The Blackwell box: Qwen3.6-27B frozen on five GPUs, the drafter on three."""
     devices = tuple(f"target:cuda:{i}" for i in range(5)) + tuple(f"drafter:cuda:{i}" for i in range(5, 8))
-    return _dflash("qwen3_6_27b_8gpu", config, env="cu130", devices=devices, needs_gpus=8, needs_gpu_name="RTX PRO 6000")
+    return _dflash(
+        "qwen3_6_27b_8gpu",
+        config,
+        env="cu130",
+        devices=devices,
+        needs_gpus=8,
+        needs_gpu_name="RTX PRO 6000",
+        plan_only="this version trains on one device",
+    )
 
 
 def toy(config: ToyConfig = ToyConfig()) -> RunSpec:
