@@ -16,6 +16,7 @@ appending: threads and processes may share the file, and a kill tears at most th
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -162,7 +163,7 @@ class StepTimer:
 
         Inside an open phase they are taken out of it, as seconds of compiling are out of a forward pass.
         """
-        if name not in _PHASES or seconds < 0:
+        if name not in _PHASES or not 0 <= seconds < math.inf:
             raise ValueError(f"a phase is one of {', '.join(PHASES)} and takes time, not {name!r} of {seconds} s")
         self._phases[name] = self._phases.get(name, 0.0) + seconds
         if self._open:
@@ -170,8 +171,8 @@ class StepTimer:
 
     def count(self, tokens: int, padding: int = 0) -> None:
         """Add to this step's non-padding tokens of training sequences, and to the padding computed beside them."""
-        self._tokens += tokens
-        self._padding += padding
+        self._tokens += int(tokens)
+        self._padding += int(padding)
 
     def metrics(self, **values: float) -> None:
         """Figures of this step, such as ``loss``. A tensor on a device is read, which waits for the device."""
@@ -244,11 +245,27 @@ def _floats(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _to_line(event: Event) -> str:
-    data = event_to_json(event)
     try:
-        return _encode(data)
+        return _step_line(event) if isinstance(event, Step) else _encode(event_to_json(event))
     except ValueError:  # JSON has no NaN; a reader takes null for one
-        return _encode({key: _finite(value) for key, value in data.items()})
+        return _encode({key: _finite(value) for key, value in event_to_json(event).items()})
+
+
+def _step_line(step: Step) -> str:
+    """What ``_encode`` would say, in half the time: steps are nearly all of the events. Times are to the nanosecond."""
+    if not math.isfinite(step.seconds + sum(step.phases.values())):
+        raise ValueError("not JSON")
+    phases = ",".join([f"{_quote(name)}:{value:.9f}" for name, value in step.phases.items()])
+    return (
+        f'{{"kind":"step","t":{step.t:.9f},"step":{step.step},"role":{_quote(step.role)},'
+        f'"device":{_quote(step.device)},"seconds":{step.seconds:.9f},"tokens":{step.tokens},'
+        f'"padding":{step.padding},"phases":{{{phases}}},"metrics":{_encode(step.metrics)}}}'
+    )
+
+
+@functools.cache
+def _quote(text: str) -> str:
+    return _encode(text)
 
 
 def _finite(value: Any) -> Any:
