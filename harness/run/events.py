@@ -253,13 +253,14 @@ def _to_line(event: Event) -> str:
 
 def _step_line(step: Step) -> str:
     """What ``_encode`` would say, in half the time: steps are nearly all of the events. Times are to the nanosecond."""
-    if not math.isfinite(step.seconds + sum(step.phases.values())):
+    if not math.isfinite(step.seconds + sum(step.phases.values()) + sum(step.metrics.values())):
         raise ValueError("not JSON")
     phases = ",".join([f"{_quote(name)}:{value:.9f}" for name, value in step.phases.items()])
+    metrics = ",".join([f"{_quote(name)}:{value!r}" for name, value in step.metrics.items()])
     return (
         f'{{"kind":"step","t":{step.t:.9f},"step":{step.step},"role":{_quote(step.role)},'
         f'"device":{_quote(step.device)},"seconds":{step.seconds:.9f},"tokens":{step.tokens},'
-        f'"padding":{step.padding},"phases":{{{phases}}},"metrics":{_encode(step.metrics)}}}'
+        f'"padding":{step.padding},"phases":{{{phases}}},"metrics":{{{metrics}}}}}'
     )
 
 
