@@ -1,0 +1,115 @@
+"""The first uv on a machine, from the ``tools`` lock, by pip. Standard library only.
+
+pip knows which of uv's files fits this machine. Where Python has no pip (Debian splits it off), the pip that the
+lock pins is fetched from the index by hand, checked against its hash, and run from its wheel.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+from harness.errors import EnvironmentFault
+from harness.pin.indexes import IndexSettings, pip_settings
+from harness.records import Lock, Pin
+
+
+def fetch_uv(lock: Lock, interpreter: Path, folder: Path, lock_fd: int) -> Path:
+    """The pinned uv, downloaded into ``folder``, where its wheel stays too. Raises EnvironmentFault where it fails."""
+    pins = {pin.name: pin for pin in lock.pins}
+    folder.mkdir(parents=True)
+    wanted = folder / "uv.txt"
+    wanted.write_text(f"uv=={pins['uv'].version} {' '.join(f'--hash={h}' for h in pins['uv'].hashes)}\n")
+    pip = _pip(pins["pip"], interpreter, folder)
+    options = ("--require-hashes", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check")
+    command = [interpreter, *pip, "download", "--quiet", *options, "--dest", folder, "-r", wanted]
+    done = subprocess.run(command, stdout=sys.stderr, pass_fds=(lock_fd,), check=False)
+    if done.returncode != 0:
+        raise EnvironmentFault("pip could not download uv: its own words are above; is the package index reached?")
+    return _unpack(next(folder.glob("uv-*.whl")), folder)
+
+
+def _unpack(wheel: Path, folder: Path) -> Path:
+    """The program in uv's wheel, made executable."""
+    with zipfile.ZipFile(wheel) as archive:
+        member = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
+        program = Path(archive.extract(member, folder))
+    program.chmod(0o755)
+    return program
+
+
+def _pip(pin: Pin, interpreter: Path, folder: Path) -> tuple[str | Path, ...]:
+    """The interpreter's arguments that run pip: its own, or else the pinned one, fetched."""
+    own = subprocess.run([interpreter, "-m", "pip", "--version"], capture_output=True, check=False)
+    return ("-m", "pip") if own.returncode == 0 else (_fetch_wheel(pin, pip_settings(), folder) / "pip",)
+
+
+class _Links(HTMLParser):
+    """The addresses of the links of a Simple page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = list[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a" and (address := dict(attrs).get("href")):
+            self.found.append(address)
+
+
+def _fetch_wheel(pin: Pin, settings: IndexSettings, folder: Path) -> Path:
+    """The universal wheel of ``pin``, from the first index that has it, its hash checked."""
+    name = f"{pin.name}-{pin.version}-py3-none-any.whl"
+    for index in (settings.index, *settings.extra):
+        page = f"{index}/{pin.name}/"
+        links = _Links()
+        links.feed(_read(page, settings).decode("utf-8", "replace"))
+        for address in links.found:
+            url = urllib.parse.urljoin(page, address)
+            if urllib.parse.unquote(urllib.parse.urlsplit(url).path).endswith("/" + name):
+                content = _read(url, settings)
+                found = "sha256:" + hashlib.sha256(content).hexdigest()
+                if found not in pin.hashes:
+                    raise EnvironmentFault(f"{name} from {_host(url)} is not the file in the lock: its hash is {found}")
+                (folder / name).write_bytes(content)
+                return folder / name
+    raise EnvironmentFault(f"no index has {name}; asked {', '.join(map(_host, (settings.index, *settings.extra)))}")
+
+
+def _host(url: str) -> str:
+    """The address without what may be a password."""
+    return urllib.parse.urlsplit(url).hostname or url
+
+
+def _read(url: str, settings: IndexSettings) -> bytes:
+    """What the address answers; a name and password in it are sent as a header, which urllib leaves to its caller."""
+    parts = urllib.parse.urlsplit(url)
+    headers: Mapping[str, str] = {}
+    if parts.username:
+        secret = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        headers = {"Authorization": "Basic " + base64.b64encode(secret.encode()).decode()}
+        url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    context = ssl.create_default_context(cafile=settings.cert)
+    if parts.hostname in settings.trusted_hosts or parts.netloc in settings.trusted_hosts:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        request = urllib.request.Request(url, headers=dict(headers))
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            content: bytes = answer.read()
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return b""  # this index does not know the name; another may
+        raise EnvironmentFault(f"{_host(url)} answers {error.code} for {parts.path}") from error
+    except OSError as error:
+        raise EnvironmentFault(f"{_host(url)} is not reached: {error}; set PIP_INDEX_URL to one that is") from error
+    return content

@@ -1,0 +1,239 @@
+"""Build locked environments with uv, and keep them what their locks say. Standard library only.
+
+An environment is ``<state>/envs/NAME-DIGEST-py3.11``, DIGEST being its lock's: a new lock makes a new folder, so
+nothing that runs is changed under its feet. A folder without its marker is never used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import EnvironmentFault
+from harness.pin.aside import MARKER, Say, build_once, exclusive, is_complete, lock_file, replace_text, say_on_stderr
+from harness.pin.environments import by_preference, choose_python, environment, load_environments, lock_for
+from harness.pin.first_uv import fetch_uv
+from harness.pin.indexes import IndexSettings, pip_settings, uv_variables
+from harness.places import Places, places
+from harness.records import Environment, Lock
+
+_TOOLS = "tools"
+"""The environment with uv itself, which the others are built with."""
+
+_MISLEADING = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX")
+"""Variables that would make uv or its Python look at another environment."""
+
+_SYNC_OPTIONS = (
+    # Files are copied out of uv's cache, not hard-linked: a linked file that is edited in one environment is edited
+    # in the cache and in every other. Where the file system can share blocks, the copy costs none.
+    "--link-mode=copy",
+    "--require-hashes",
+    "--no-build",  # a build would run code that no lock has pinned
+)
+
+_HARNESS_SCRIPT = """\
+#!/bin/sh
+'''exec' "$(dirname -- "$(realpath -- "$0")")/python" "$0" "$@"
+' '''
+# Starts the harness of the checkout whose .venv this is called through; no path is written down, so that the
+# checkout may be moved and one environment may serve several.
+import pathlib
+import sys
+
+called = pathlib.Path(sys.argv[0]).absolute()
+while not (roots := [root for root in called.parents if (root / "harness" / "cli.py").is_file()]):
+    if not called.is_symlink():
+        sys.exit(f"{called} is outside a checkout; call CHECKOUT/.venv/bin/harness")
+    called = called.parent / called.readlink()
+sys.path[0] = str(roots[0])
+
+from harness.cli import main
+
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True)
+class Built:
+    """An environment that is there."""
+
+    name: str
+    folder: Path
+    python: Path
+    site_packages: Path
+    version: str  # "3.11"
+    lock: Lock
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of ``harness envs``."""
+
+    name: str
+    purpose: str
+    python: tuple[str, ...]
+    torch: str | None
+    cuda: str | None
+    lock_digest: str
+    built: bool
+    path: str  # where it is, or would be
+
+
+def _target(env: Environment, version: str, where: Places) -> Built:
+    """Where ``env`` is, or would be, under the Python ``version``."""
+    lock = lock_for(env, version, where)
+    folder = where.envs / f"{env.name}-{lock.digest[:12]}-py{version}"
+    packages = folder / "lib" / f"python{version}" / "site-packages"
+    return Built(env.name, folder, folder / "bin" / "python", packages, version, lock)
+
+
+def _marker(target: Built) -> dict[str, str]:
+    return {"env": target.name, "lock": target.lock.digest, "python": target.version}
+
+
+def _find_built(env: Environment, where: Places, versions: tuple[str, ...]) -> Built | None:
+    """``env`` where it is built already, for the first of ``versions``; starts no process."""
+    targets = (_target(env, version, where) for version in versions)
+    return next((target for target in targets if is_complete(target.folder, _marker(target))), None)
+
+
+def ensure(name: str, where: Places | None = None, python: str | None = None, say: Say = say_on_stderr) -> Built:
+    """The environment ``name``, built if it is not there: milliseconds when it is.
+
+    ``python`` ("3.12") asks for one version; otherwise it is the running one where the lock holds for it.
+    Raises UsageError for an unknown environment or version, EnvironmentFault where it cannot be built.
+    """
+    where = where or places()
+    env = environment(name, where)
+    if found := _find_built(env, where, (python,) if python else by_preference(env)):
+        return found
+    version, interpreter = choose_python(env, python)
+    target = _target(env, version, where)
+    uv = _find_uv(where, say) if name != _TOOLS else _uv_beside()
+
+    def build(folder: Path, lock_fd: int) -> None:
+        say(f"setting up {name} ({len(target.lock.pins)} packages, Python {version}) in {target.folder}")
+        seed = folder.with_name("seed")
+        run = _Uv(uv or fetch_uv(target.lock, interpreter, seed, lock_fd), target, lock_fd, seed)
+        run("venv", "--quiet", "--relocatable", "--no-project", "--python", interpreter, folder)
+        run.sync(env, folder / "bin" / "python")
+
+    build_once(target.folder, _marker(target), build, say)
+    return target
+
+
+def sync(name: str, where: Places | None = None, say: Say = say_on_stderr) -> Built:
+    """The environment ``name``, equal to its lock: built, or its packages put back to the locked versions."""
+    where = where or places()
+    target = ensure(name, where, say=say)
+    uv = _find_uv(where, say)
+    with exclusive(lock_file(target.folder), f"waiting for another set-up of {name} to end ...", say) as lock_fd:
+        _Uv(uv, target, lock_fd).sync(environment(name, where), target.python)
+    return target
+
+
+def _uv_beside() -> Path | None:
+    """The pinned uv of the environment that this runs in, if it is one of ours."""
+    uv = Path(sys.prefix) / "bin" / "uv"
+    return uv if (Path(sys.prefix) / MARKER).exists() and uv.exists() else None
+
+
+def _find_uv(where: Places, say: Say) -> Path:
+    """The pinned uv: of the environment that this runs in, or of the tools environment."""
+    return _uv_beside() or ensure(_TOOLS, where, say=say).folder / "bin" / "uv"
+
+
+@dataclass(frozen=True)
+class _Uv:
+    """uv, told of pip's settings. Its progress and its own account of a failure go to the terminal."""
+
+    program: Path
+    target: Built
+    lock_fd: int
+    links: Path | None = None  # one more folder of wheels
+
+    def __call__(self, *arguments: str | Path, indexes: tuple[str, ...] = ()) -> None:
+        settings = pip_settings()
+        if self.links and self.links.exists():
+            settings = replace(settings, find_links=(*settings.find_links, str(self.links)))
+        environ = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
+        environ |= uv_variables(settings, indexes)
+        command = [self.program, *arguments]
+        done = subprocess.run(command, env=environ, pass_fds=(self.lock_fd,), stdout=sys.stderr, check=False)
+        if done.returncode != 0:
+            name, version = self.target.name, self.target.version
+            raise EnvironmentFault(
+                f"{name} could not be set up for Python {version}: uv's own words are above; "
+                f"mend that and try again: harness sync {name}"
+            )
+
+    def sync(self, env: Environment, python: Path) -> None:
+        """Make the environment of ``python`` hold the lock's pins and nothing else."""
+        indexes = _extra_indexes(env, self.target, pip_settings())
+        self("pip", "sync", *_SYNC_OPTIONS, "--python", python, self.target.lock.path, indexes=indexes)
+
+
+def _extra_indexes(env: Environment, target: Built, settings: IndexSettings) -> tuple[str, ...]:
+    """The environment's extra index, unless a folder of find-links holds what only that index has.
+
+    Only that index has versions with a local part (torch 2.13.0+cpu); a machine with the file may not reach it.
+    """
+    if env.extra_index is None:
+        return ()
+    tag = f"cp{target.version.replace('.', '')}"
+    folders = [Path(link.removeprefix("file://")) for link in settings.find_links]
+    for pin in target.lock.pins:
+        pattern = f"{pin.name.replace('-', '_')}-{pin.version}-*{tag}*.whl"
+        if "+" in pin.version and not any(any(folder.glob(pattern)) for folder in folders):
+            return (env.extra_index,)
+    return ()
+
+
+def link_harness(where: Places | None = None, say: Say = say_on_stderr) -> Built:
+    """The harness environment, with ``.venv`` at the root pointing to it and ``.venv/bin/harness`` in it."""
+    where = where or places()
+    built = ensure("harness", where, say=say)
+    replace_text(built.folder / "bin" / "harness", _HARNESS_SCRIPT, mode=0o755)
+    link = where.root / ".venv"
+    inside = built.folder.is_relative_to(where.root)
+    to = built.folder.relative_to(where.root) if inside else built.folder  # relative: the checkout may be moved
+    if link.is_symlink() and link.readlink() == to:
+        return built
+    if link.exists() and not link.is_symlink():
+        raise EnvironmentFault(f"{link} is a folder that the harness did not make; move it away: mv .venv .venv-old")
+    temporary = link.with_name(f".venv-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(to)
+    temporary.replace(link)
+    return built
+
+
+def data_folder(where: Places | None = None, say: Say = say_on_stderr) -> Path:
+    """The folder into which the data environment's packages are unpacked."""
+    return ensure("data", where, say=say).site_packages
+
+
+def list_environments(where: Places | None = None) -> tuple[Listed, ...]:
+    """Every environment of ``envs.toml``: what its lock says, and whether it is built."""
+    where = where or places()
+    return tuple(_listed(env, where) for env in load_environments(where).values())
+
+
+def _listed(env: Environment, where: Places) -> Listed:
+    versions = by_preference(env)
+    found = _find_built(env, where, versions)
+    target = found or _target(env, versions[0], where)
+    torch = next((pin.version for pin in target.lock.pins if pin.name == "torch"), None)
+    return Listed(
+        name=env.name,
+        purpose=env.purpose,
+        python=env.python,
+        torch=torch,
+        cuda=env.cuda,
+        lock_digest=target.lock.digest,
+        built=found is not None,
+        path=str(target.folder),
+    )

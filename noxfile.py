@@ -1,0 +1,85 @@
+"""The tasks of this project. ``python3 noxfile.py -s TASK`` needs only Python, git and a package index.
+
+Run as a script, it sets up its own pinned nox first; ``nox -s TASK`` is the same where nox is installed already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.version_info < (3, 11):
+    sys.stderr.write(
+        "Python 3.11 or newer is needed, this is %d.%d; try: python3.11 noxfile.py\n" % sys.version_info[:2]
+    )
+    sys.exit(2)
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 (before pathlib may be trusted)
+
+if __name__ == "__main__":
+    from harness.pin import bootstrap
+
+    bootstrap.main(sys.argv[1:])
+
+import nox
+
+from harness.errors import HarnessError
+from harness.pin import venvs
+
+nox.options.sessions = ["lint", "tests"]
+nox.options.default_venv_backend = "none"
+
+
+def _run(session: nox.Session, environment: str, *command: str) -> None:
+    """Run ``command`` with the environment's Python. Ctrl-C is the command's own to answer, however long it takes."""
+    try:
+        python = venvs.link_harness().python if environment == "harness" else venvs.ensure(environment).python
+    except HarnessError as error:
+        session.error(str(error))
+    session.run(str(python), *command, external=True, stderr=None, interrupt_timeout=None)
+
+
+@nox.session
+def train(session: nox.Session) -> None:
+    """Train and record: -- [RECIPE [key=value ...]]; without a recipe, the one that fits this machine."""
+    _run(session, "harness", "-m", "harness.cli", "run", *session.posargs)
+
+
+@nox.session
+def harness(session: nox.Session) -> None:
+    """Run the harness: -- ARGS; the same as .venv/bin/harness ARGS."""
+    _run(session, "harness", "-m", "harness.cli", *session.posargs)
+
+
+@nox.session
+def ui(session: nox.Session) -> None:
+    """Open the recorded runs in MLflow's pages: -- [ARGS]."""
+    _run(session, "harness", "-m", "harness.cli", "ui", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests: -- [PYTEST ARGS]; -m "not slow" leaves out those that take more than a few seconds."""
+    for name in ("harness", "cpu", "data"):
+        _run(session, name, "-c", "")
+    _run(session, "dev", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and types."""
+    _run(session, "dev", "-m", "ruff", "check", ".")
+    _run(session, "dev", "-m", "ruff", "format", "--check", ".")
+    _run(session, "dev", "-m", "mypy")
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Compile the locks anew: -- [ENV ...] [--upgrade], or --check that they satisfy what they were compiled from."""
+    _run(session, "tools", "-m", "harness.pin.compile_lock", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what the harness itself costs: -- [NAME ...]."""
+    _run(session, "dev", "-m", "benchmarks", *session.posargs)
