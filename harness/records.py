@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -41,8 +42,14 @@ def digest(data: object) -> str:
 
 def known_fields(cls: type[R], data: Mapping[str, Any]) -> R:
     """``cls`` from the keys of ``data`` that it knows; a later writer's extra keys are passed over."""
-    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    names = _field_names(cls)  # type: ignore[arg-type]
     return cls(**{key: value for key, value in data.items() if key in names})
+
+
+@cache
+def _field_names(cls: type) -> frozenset[str]:
+    """Kept: a run of a million steps asks a million times."""
+    return frozenset(f.name for f in fields(cls))
 
 
 # --- pin -------------------------------------------------------------------------------------------------

@@ -1,0 +1,195 @@
+"""What MLflow is told of a run beside its metrics: params, tags, the data set, the description, the files. Pure.
+
+Params are the settings, so that MLflow's compare view shows which differ. Tags are the identities and the headline
+facts. The whole fingerprint goes along as a file: a run has hundreds of facts, and MLflow draws each as a row.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from harness.records import CacheState, Interval, Run, Summary, Value
+
+MAX_KEY = 250
+MAX_PARAM = 6000
+MAX_TAG = 8000  # characters; beyond these three MLflow refuses the whole batch
+MAX_DATASET_DIGEST = 36
+MAX_ARTIFACT_BYTES = 64 * 2**20  # a longer log stays in the run folder, and the description says so
+
+FIXED_ARTIFACTS = ("spec.json", "fingerprint.json", "lock.txt", "code.patch")
+"""Files that are whole when a run starts; the others grow until it ends."""
+
+ARTIFACTS = (
+    *FIXED_ARTIFACTS,
+    "caches.json",
+    "stdout.log",
+    "stderr.log",
+    "events.jsonl",
+    "telemetry.jsonl",
+    "result.json",
+    "steps.parquet",
+)
+
+BASELINES = {"repeat_anchor": "repeat the anchor", "ngram": "n-gram lookup"}
+
+HEADLINES: Mapping[str, tuple[str, ...]] = {
+    "python": ("environment.python.version",),
+    "torch": ("environment.torch.version", "environment.package.torch"),
+    "cuda": ("environment.torch.cuda", "environment.cuda.version"),
+    "gpu": ("environment.gpu.0.name", "environment.gpu0.name"),
+    "gpus": ("environment.gpu.count",),
+    "driver": ("environment.gpu.driver", "environment.driver.version"),
+    "cpu": ("environment.cpu.model", "environment.cpu.name"),
+    "host": ("context.host", "context.hostname"),
+    "cache_start": ("state.cache.start", "state.cache.state"),
+}
+"""Tag ``harness.NAME`` <- the first of these facts that was recorded."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The data that a run trained on, as MLflow lists it."""
+
+    name: str
+    digest: str
+    profile: Mapping[str, Value]
+
+
+def experiment(run: Run) -> str:
+    """Runs of one recipe share an experiment: they have the same settings and metrics, so a comparison means something."""
+    return run.spec.recipe or "command"
+
+
+def spell(value: Value) -> str:
+    """As a person would type it in an override: ``true``, ``none``, ``8``."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def params(run: Run, facts: Mapping[str, Value]) -> dict[str, str]:
+    """The settings, flat, and the workload facts that only the child knew (``facts`` of its Started event)."""
+    settings: dict[str, Value] = {**run.spec.config, **facts}
+    if not run.spec.recipe:
+        settings["command"] = shlex.join(run.spec.argv)
+    return {key: value[:MAX_PARAM] for key, value in _legal(settings).items()}
+
+
+def tags(run: Run) -> dict[str, str]:
+    """Identities and headline facts. An unknown fact has no tag: it is unknown, not empty."""
+    facts = run.fingerprint.facts if run.fingerprint else {}
+    named: dict[str, Value] = {
+        "run_id": run.id,
+        "spec": run.spec.id,
+        "status": run.result.status,
+        "env": run.spec.env or None,
+        "lock": lock_digest(run),
+        "fingerprint": run.fingerprint.digest if run.fingerprint else None,
+        "commit": _text(facts, ("code.commit", "code.git.commit")),
+        "dirty": _text(facts, ("code.dirty", "code.git.dirty")),
+        "reason": run.result.reason or None,
+        "folder": run.folder,
+        **{name: _text(facts, keys) for name, keys in HEADLINES.items()},
+    }
+    if run.result.status != "running":
+        named["cache_start"] = run.result.summary.cache_start
+        lossless = run.result.summary.lossless
+        named["lossless"] = None if lossless is None else lossless
+    prefixed: dict[str, Value] = {f"harness.{key}": value for key, value in named.items() if value is not None}
+    source = run.spec.recipe or shlex.join(run.spec.argv)
+    commit = named["commit"]
+    own = {"mlflow.source.name": source, "mlflow.source.type": "LOCAL"} | (
+        {"mlflow.source.git.commit": str(commit)} if commit else {}
+    )
+    legal = _legal({**prefixed, **own, "mlflow.note.content": description(run)})
+    return {key: value[:MAX_TAG] for key, value in legal.items()}
+
+
+def lock_digest(run: Run) -> str | None:
+    """The lock that the environment was built from; None for a command that ran in whatever it found."""
+    facts = run.fingerprint.facts if run.fingerprint else {}
+    return _text(facts, ("environment.lock.digest",))
+
+
+def dataset(run: Run, facts: Mapping[str, Value]) -> Dataset | None:
+    """The training data, or None where the child did not say what it reads."""
+    digest = facts.get("workload.data.digest")
+    if digest is None:
+        return None
+    profile = {k.removeprefix("workload.data."): v for k, v in facts.items() if k.startswith("workload.data.")}
+    name = str(profile.get("name") or f"{experiment(run)} data")
+    return Dataset(name=name, digest=str(digest)[:MAX_DATASET_DIGEST], profile=profile)
+
+
+def description(run: Run) -> str:
+    """A short page of Markdown that says what the run was and what came of it."""
+    result, summary = run.result, run.result.summary
+    head = " · ".join([f"**{experiment(run)}**", result.status, *_headline(summary)])
+    rows = [(name, text) for name, text in _rows(run) if text]
+    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)])
+    return "\n\n".join(part for part in (head, result.reason, run.spec.summary, table) if part)
+
+
+def _headline(summary: Summary) -> Iterable[str]:
+    if summary.throughput_tok_s:
+        yield ktok(summary.throughput_tok_s)
+    accept = accept_length(summary)
+    if accept["after"] is not None:
+        yield f"accept length {_figure(accept['before'])} → {_figure(accept['after'])}"
+    if summary.lossless is not None:
+        yield "lossless" if summary.lossless else "NOT lossless"
+
+
+def _rows(run: Run) -> Iterable[tuple[str, str]]:
+    summary = run.result.summary
+    accept = accept_length(summary)
+    baselines = [f"{label} {_figure(accept[name])}" for name, label in BASELINES.items() if accept[name] is not None]
+    yield "steps", f"{summary.steps:,}" if summary.steps else ""
+    yield "time to first step", f"{summary.first_step_s:.1f} s" if summary.first_step_s is not None else ""
+    yield "loss", f"{summary.loss_first:.3f} → {summary.loss_last:.3f}" if _both(summary) else ""
+    yield "untrained baselines", ", ".join(baselines)
+    yield "compile", f"{summary.compile_s:.1f} s, start {summary.cache_start}" if summary.compile_s else ""
+    yield "cache", f"{_held(run.cache_before)} → {_held(run.cache_after)}" if run.cache_after else ""
+    yield "environment", run.spec.env
+    yield "run folder", f"`{run.folder}`"
+    yield "again", f"`harness rerun {run.id}`"
+
+
+def accept_length(summary: Summary) -> dict[str, float | None]:
+    """Accept length before and after training, and of the two untrained baselines; None where not evaluated."""
+    names = ("before", "after", *BASELINES)
+    return {name: summary.evals.get(name, {}).get("accept_length") for name in names}
+
+
+def ktok(interval: Interval) -> str:
+    """``21.5 Ktok/s [21.2, 21.8]``, with three digits that count."""
+    value, low, high = (f"{x / 1000:.3g}" for x in (interval.value, interval.low, interval.high))
+    return f"{value} Ktok/s [{low}, {high}]"
+
+
+def _both(summary: Summary) -> bool:
+    return summary.loss_first is not None and summary.loss_last is not None
+
+
+def _figure(value: float | None) -> str:
+    return "?" if value is None else f"{value:.2f}"
+
+
+def _held(state: CacheState | None) -> str:
+    return f"{state.bytes / 1e6:.1f} MB in {state.entries} entries" if state else "unknown"
+
+
+def _text(facts: Mapping[str, Value], keys: tuple[str, ...]) -> str | None:
+    return next((spell(facts[key]) for key in keys if facts.get(key) is not None), None)
+
+
+def _legal(values: Mapping[str, Value]) -> dict[str, str]:
+    """Keys that MLflow takes: letters, digits and ``_-. :/``, at most 250 characters."""
+    return {key_of(key): spell(value) for key, value in values.items()}
+
+
+def key_of(text: str) -> str:
+    """``text`` as a key that MLflow takes, of a param, a tag or a metric."""
+    parts = [part for part in re.sub(r"[^\w\-. :/]", "_", text).split("/") if part not in ("", ".", "..")]
+    return "/".join(parts)[:MAX_KEY] or "_"
