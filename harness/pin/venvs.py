@@ -112,7 +112,7 @@ def ensure(name: str, where: Places | None = None, python: str | None = None, sa
         return found
     version, interpreter = choose_python(env, python)
     target = _target(env, version, where)
-    uv = _find_uv(where, say) if name != _TOOLS else _uv_beside()
+    uv = find_uv(where, say) if name != _TOOLS else _uv_beside()
 
     def build(folder: Path, lock_fd: int) -> None:
         say(f"setting up {name} ({len(target.lock.pins)} packages, Python {version}) in {target.folder}")
@@ -129,7 +129,7 @@ def sync(name: str, where: Places | None = None, say: Say = say_on_stderr) -> Bu
     """The environment ``name``, equal to its lock: built, or its packages put back to the locked versions."""
     where = where or places()
     target = ensure(name, where, say=say)
-    uv = _find_uv(where, say)
+    uv = find_uv(where, say)
     with exclusive(lock_file(target.folder), f"waiting for another set-up of {name} to end ...", say) as lock_fd:
         _Uv(uv, target, lock_fd).sync(environment(name, where), target.python)
     return target
@@ -141,7 +141,7 @@ def _uv_beside() -> Path | None:
     return uv if (Path(sys.prefix) / MARKER).exists() and uv.exists() else None
 
 
-def _find_uv(where: Places, say: Say) -> Path:
+def find_uv(where: Places, say: Say = say_on_stderr) -> Path:
     """The pinned uv: of the environment that this runs in, or of the tools environment."""
     return _uv_beside() or ensure(_TOOLS, where, say=say).folder / "bin" / "uv"
 
