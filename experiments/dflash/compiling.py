@@ -1,0 +1,98 @@
+"""Compiling the drafter, and watching what that costs.
+
+The watch reads torch's private counters and callbacks. It is the one place that does; they are there in torch 2.10
+to 2.14.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import torch
+from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
+from torch._dynamo.utils import counters
+
+from experiments.dflash.model import DFlashDrafter
+
+if TYPE_CHECKING:
+    from harness.run.events import Recorder, StepTimer
+
+Forward = Callable[..., torch.Tensor]
+
+
+def compile_forward(drafter: DFlashDrafter, backend: str) -> Forward:
+    """The drafter's training forward, compiled as one graph of fixed shapes unless ``backend`` is "none".
+
+    The module itself stays as it is, since decoding calls it with a new length each time. The loss stays outside: its
+    number of chunks follows the number of live slots.
+    """
+    if backend == "none":
+        return drafter.forward
+    return torch.compile(drafter.forward, backend=backend, fullgraph=True, dynamic=False)
+
+
+class CompileWatch:
+    """Records every compilation while it is entered: its seconds, and the cache hits, misses and bypasses within.
+
+    seconds  spent compiling so far
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.seconds = 0.0
+        self._recorder = recorder
+        self._timer: StepTimer | None = None
+        self._step = 0
+        self._begun = 0.0
+        self._seen = (0, 0, 0)
+
+    def during(self, step: int, timer: StepTimer) -> None:
+        """From now on compilations belong to ``step``, and are taken out of the phase in which they happen."""
+        self._step, self._timer = step, timer
+
+    def __enter__(self) -> CompileWatch:
+        self._seen = cache_counters()
+        callback_handler.register_start_callback(self._start)
+        callback_handler.register_end_callback(self._end)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        callback_handler.remove_start_callback(self._start)
+        callback_handler.remove_end_callback(self._end)
+
+    def _start(self, _args: CallbackArgs) -> None:
+        self._begun = time.perf_counter()
+
+    def _end(self, args: CallbackArgs) -> None:
+        seconds = time.perf_counter() - self._begun
+        self.seconds += seconds
+        if self._timer is not None:
+            self._timer.add_phase("compile", seconds)
+        now = cache_counters()
+        hits, misses, bypasses = (after - before for after, before in zip(now, self._seen, strict=True))
+        self._seen = now
+        lazy = args.callback_trigger is CallbackTrigger.LAZY_BACKWARD
+        again = not args.compile_id.endswith("/0")  # "frame/attempt"
+        self._recorder.compile(
+            f"graph {args.compile_id} {'backward' if lazy else 'forward'}",
+            seconds,
+            self._step,
+            hits,
+            misses,
+            bypasses,
+            reason="an input changed its shape, type or layout" if again else "",
+        )
+
+
+def cache_counters() -> tuple[int, int, int]:
+    """Hits, misses and bypasses of inductor's graph cache so far in this process."""
+    inductor = counters["inductor"]
+    return (
+        int(inductor["fxgraph_cache_hit"]),
+        int(inductor["fxgraph_cache_miss"]),
+        int(inductor["fxgraph_cache_bypass"]),
+    )
