@@ -1,0 +1,125 @@
+"""Where a run ran, as flat facts. Nothing of the environment under test is imported: its files are read.
+
+    environment.package.torch   environment.python   environment.torch.build   environment.cuda
+    environment.lock            environment.variable.NCCL_DEBUG                 environment.gpu.0.name
+    code.commit                 code.patch.sha256     state.load.1m             state.cache.bytes
+    workload.train.batch        execution.compile     context.host
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+
+from harness.pin.caches import VARIABLES as CACHE_VARIABLES
+from harness.pin.code import Code
+from harness.pin.gpus import Gpus
+from harness.pin.interpreter import ask
+from harness.pin.locks import normalise
+from harness.pin.machine import gpu_facts, machine_facts
+from harness.pin.secrets import name_is_secret, value_is_secret
+from harness.records import BuiltEnvironment, CacheState, Fingerprint, RunSpec, Value
+
+_RECORDED = re.compile(
+    r"(CUDA|CUBLAS|CUDNN|NCCL|NVIDIA|NVTE|GLOO|UCX|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|XLA|OMP|GOMP|KMP|MKL|OPENBLAS"
+    r"|NUMEXPR|MALLOC|TRANSFORMERS|TOKENIZERS|FLASH|FLASHINFER|VLLM|SGLANG)_\w+"
+    r"|TORCHDYNAMO\w*|HF_(HOME|HUB_OFFLINE|DATASETS_OFFLINE)|LD_(LIBRARY_PATH|PRELOAD)"
+    r"|PYTHON(PATH|HASHSEED|OPTIMIZE|MALLOC|DEVMODE)|WORLD_SIZE|LOCAL_WORLD_SIZE|RANK|LOCAL_RANK|NODE_RANK"
+)
+
+
+def take(
+    spec: RunSpec,
+    environment: BuiltEnvironment,
+    code: Code | None,
+    gpus: Gpus,
+    cache: CacheState | None,
+    variables: Mapping[str, str],
+) -> Fingerprint:
+    """The fingerprint of a run that is about to start with ``variables`` in its child's environment."""
+    facts: dict[str, Value] = {
+        **spec_facts(spec),
+        **environment_facts(environment),
+        **variable_facts(variables),
+        **machine_facts(),
+        **gpu_facts(gpus),
+        **(code.facts() if code else {}),
+        "context.time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    if cache is not None:
+        facts |= {"state.cache.bytes": cache.bytes, "state.cache.entries": cache.entries}
+    return Fingerprint(facts)
+
+
+def spec_facts(spec: RunSpec) -> dict[str, Value]:
+    """The settings, each under its kind. A command that is not ours is its own workload: no more is known of it."""
+    facts: dict[str, Value] = {f"{spec.kinds.get(key, 'workload')}.{key}": value for key, value in spec.config.items()}
+    if spec.devices:
+        facts["execution.devices"] = ",".join(spec.devices)
+    if spec.recipe:
+        facts["context.recipe"] = spec.recipe
+    else:
+        facts["workload.command"] = " ".join(spec.argv)
+    return facts
+
+
+def environment_facts(environment: BuiltEnvironment) -> dict[str, Value]:
+    """Python, every installed distribution, the lock, and torch's build, from the environment's files."""
+    python = ask(environment.python)
+    facts: dict[str, Value] = {
+        "environment.python": python.version,
+        "environment.python.implementation": python.implementation,
+        "environment.python.compiler": python.compiler,
+        "context.python": str(environment.python),
+        **{f"environment.package.{name}": version for name, version in packages(environment.site_packages).items()},
+        **torch_facts(environment.site_packages),
+    }
+    if environment.name:
+        facts["context.environment"] = environment.name
+    if environment.lock is not None:
+        facts["environment.lock"] = environment.lock.digest
+    return facts
+
+
+def packages(site_packages: Path) -> dict[str, str]:
+    """``{"torch": "2.13.0+cpu", ...}`` of the dist-info folders in ``site_packages``."""
+    found = {}
+    for distribution in distributions(path=[str(site_packages)]):
+        metadata = distribution.metadata  # each access parses the file again
+        name, version = metadata["Name"], metadata["Version"]
+        if name and version:  # a folder that a broken uninstall left has neither
+            found[normalise(name)] = version
+    return found
+
+
+def torch_facts(site_packages: Path) -> dict[str, Value]:
+    """torch's build, its CUDA and its commit, from the text of ``torch/version.py``. Empty without torch."""
+    path = site_packages / "torch" / "version.py"
+    if not path.is_file():
+        return {}
+    assigned = dict(re.findall(r"^(\w+)(?:\s*:[^=]+)?\s*=\s*'([^']*)'", path.read_text("utf-8"), re.MULTILINE))
+    names = {"__version__": "torch.build", "cuda": "cuda", "hip": "torch.hip", "git_version": "torch.commit"}
+    return {f"environment.{fact}": assigned[name] for name, fact in names.items() if name in assigned}
+
+
+def variable_facts(variables: Mapping[str, str]) -> dict[str, Value]:
+    """The variables that can change speed or results, and no secret. The caches' places are the harness's own."""
+    return {
+        f"environment.variable.{name}": value
+        for name, value in sorted(variables.items())
+        if _RECORDED.fullmatch(name)
+        and name not in CACHE_VARIABLES
+        and not name_is_secret(name)
+        and not value_is_secret(value)
+    }
+
+
+def cuda_of(environment: BuiltEnvironment) -> str | None:
+    """The CUDA version that the environment's torch was built for; None without torch or CUDA."""
+    cuda = torch_facts(environment.site_packages).get("environment.cuda")
+    return cuda if isinstance(cuda, str) else None
+
+

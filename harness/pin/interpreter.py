@@ -1,0 +1,81 @@
+"""Which Python a command runs with, asked without importing anything that is installed beside it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import EnvironmentFault
+from harness.records import BuiltEnvironment
+
+_QUESTION = """
+import json, platform, sys, sysconfig
+print(json.dumps({
+    "version": platform.python_version(),
+    "implementation": platform.python_implementation(),
+    "compiler": platform.python_compiler(),
+    "site_packages": sysconfig.get_path("purelib"),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What a Python says of itself."""
+
+    version: str
+    implementation: str
+    compiler: str
+    site_packages: Path
+
+
+def ask(python: Path) -> Interpreter:
+    """Start ``python`` alone, without site packages or variables, and ask it. Raises EnvironmentFault if it fails."""
+    try:
+        # Without -S: a virtual environment's paths are found by the site module.
+        done = subprocess.run([python, "-I", "-c", _QUESTION], capture_output=True, text=True, check=True, timeout=60)
+        answer = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise EnvironmentFault(f"{python} does not start as a Python: {error}") from None
+    return Interpreter(**{**answer, "site_packages": Path(answer["site_packages"])})
+
+
+def of_command(argv: Sequence[str], path: str | None = None) -> Path | None:
+    """The Python that ``argv`` runs with: itself, that of its first line, or the first on ``path``; None if none is.
+
+    A shell script can start any Python; what it finds first is the best that can be said before it runs.
+    """
+    program = shutil.which(argv[0], path=path)
+    if program is not None:
+        if Path(program).name.startswith("python"):
+            return Path(program).absolute()
+        named = _first_line_python(Path(program), path)
+        if named is not None:
+            return named
+    found = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    return Path(found).absolute() if found else None
+
+
+def _first_line_python(script: Path, path: str | None) -> Path | None:
+    """The Python that a script's ``#!`` line names, straight or through env, or None."""
+    with script.open("rb") as file:
+        first = file.readline(500)
+    if not first.startswith(b"#!"):
+        return None
+    words = shlex.split(first[2:].decode(errors="replace"))
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if not words or not Path(words[0]).name.startswith("python"):
+        return None
+    found = shutil.which(words[0], path=path)
+    return Path(found).absolute() if found else None
+
+
+def environment_of(python: Path) -> BuiltEnvironment:
+    """The environment that ``python`` belongs to, one that no lock describes."""
+    return BuiltEnvironment(name="", python=python, site_packages=ask(python).site_packages)
