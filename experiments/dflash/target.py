@@ -1,0 +1,127 @@
+"""The frozen target: a causal language model with its embedding, its head, and the hidden states that a drafter sees.
+
+Shapes: B rows, S tokens, H hidden, K captured layers, F = K * H, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from experiments.dflash.config import DFlashConfig
+from harness.errors import UsageError
+from harness.run.events import Recorder
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A frozen causal language model, as a drafter is trained against it.
+
+    layer_ids       layers, from 0, whose output is captured: ``hidden_states[id + 1]``, before the final norm
+    mask_token_id   an id that no text holds; the empty slots of a draft block carry it
+    reserved_ids    ids that are never drafted: mask, padding, control tokens
+    eos_ids         ids that end a continuation (none for bytes)
+    digest          of what the target was asked to be; the same on every machine and under every version of torch
+    """
+
+    model: PreTrainedModel
+    layer_ids: tuple[int, ...]
+    mask_token_id: int
+    reserved_ids: tuple[int, ...]
+    name: str
+    digest: str
+    eos_ids: tuple[int, ...] = ()
+    tokenizer: Any = None  # transformers' own; None where a token is a byte
+
+    def __post_init__(self) -> None:
+        # transformers' last hidden state is taken after the final norm, which is not what layer L - 1 put out
+        last = self.config.num_hidden_layers - 2
+        if not self.layer_ids or max(self.layer_ids) > last:
+            raise ValueError(f"layer ids must lie between 0 and {last} for {self.name}, not {list(self.layer_ids)}")
+        self.model.requires_grad_(False).train(False)
+
+    @property
+    def config(self) -> Any:
+        """transformers' config of the model."""
+        return self.model.config
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.vocab_size)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    def embed(self, ids_BS: Tensor) -> Tensor:
+        """Token embeddings ``x_BSH``; the drafter owns none."""
+        embedded: Tensor = self.model.get_input_embeddings()(ids_BS)
+        return embedded
+
+    def lm_head(self, hidden: Tensor) -> Tensor:
+        """Logits over the vocabulary for hidden states that are already normed."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
+        return logits
+
+    @torch.no_grad()
+    def features(self, ids_BS: Tensor, document_BS: Tensor) -> tuple[Tensor, Tensor]:
+        """The captured layers side by side ``features_BSF`` (raw, before the drafter's fusion), and ``logits_BSV``.
+
+        ``document_BS`` numbers the documents packed into a row, -1 for padding: each sees only itself, from position 0.
+        """
+        mask_B1SS = causal_document_mask(document_BS)[:, None]
+        return self.forward(ids_BS, document_positions(document_BS), mask_B1SS)
+
+    def forward(
+        self, ids_BS: Tensor, positions_BS: Tensor, mask_B1ST: Tensor, cache: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        """``features_BSF`` and ``logits_BSV`` under an explicit mask (True: may be seen) over ``cache``'s T keys."""
+        output = self.model(
+            input_ids=ids_BS,
+            position_ids=positions_BS,
+            attention_mask=mask_B1ST,
+            cache=cache,
+            use_cache=cache is not None,
+            output_hidden_states=True,
+        )
+        return torch.cat([output.hidden_states[i + 1] for i in self.layer_ids], -1), output.logits
+
+
+def causal_document_mask(document_BS: Tensor) -> Tensor:
+    """``mask_BSS``: True where the query (row) may see the key (column): not later, and of the same document."""
+    same_BSS = document_BS[:, :, None] == document_BS[:, None, :]
+    size = document_BS.shape[1]
+    causal_SS = torch.ones(size, size, dtype=torch.bool, device=document_BS.device).tril()
+    return same_BSS & causal_SS
+
+
+def document_positions(document_BS: Tensor) -> Tensor:
+    """Each token's position within its document, from 0."""
+    index_S = torch.arange(document_BS.shape[1], device=document_BS.device)
+    starts_BS = torch.ones_like(document_BS, dtype=torch.bool)
+    starts_BS[:, 1:] = document_BS[:, 1:] != document_BS[:, :-1]
+    return index_S - torch.where(starts_BS, index_S, 0).cummax(-1).values
+
+
+def load_target(config: DFlashConfig, recorder: Recorder) -> Target:
+    """The target that ``config.target.kind`` names, frozen, in fp32, on the CPU; made first where that is needed.
+
+    Raises UsageError for one that only a machine with its weights and GPUs can load.
+    """
+    if config.target.kind == "tiny":
+        from experiments.dflash.pretrain import load_tiny
+
+        return load_tiny(config, recorder)
+    if config.target.kind == "smollm2":
+        from experiments.dflash.smollm2 import load_smollm2
+
+        return load_smollm2(config, recorder)
+    raise UsageError(f"the target {config.target.kind} can only be planned here: `harness run RECIPE --plan`")
