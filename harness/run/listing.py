@@ -1,16 +1,16 @@
-"""Runs as a list, and one run as the JSON that ``harness show --json`` prints. Which run a word names: ``folder.find``."""
+"""Runs as a list, and one run as the JSON of ``harness show --json``. Which run a word names: ``folder.find``."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import RecordError
+from harness.figures import accept_length, took
 from harness.records import SCHEMA, CacheState, Run
 from harness.run.folder import run_folders
-from harness.run.mirror_content import accept_length, lock_digest
+from harness.run.mirror_content import lock_digest
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def list_runs(folder: Path, limit: int | None = None) -> Listing:
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    """The run in one object, for programs. What is not known is null. Throughput in tokens a second, times in seconds."""
+    """The run in one object, for programs. What is not known is null. Throughput in tokens a second, times in s."""
     result, summary = run.result, run.result.summary
     return {
         "schema": SCHEMA,
@@ -51,7 +51,7 @@ def to_json(run: Run) -> dict[str, Any]:
         "folder": run.folder,
         "started_at": result.started_at or None,
         "ended_at": result.ended_at,
-        "seconds": seconds(run),
+        "seconds": took(run),
         "spec_id": run.spec.id,
         "config": dict(run.spec.config),
         "lock_digest": lock_digest(run),
@@ -77,16 +77,6 @@ def to_json(run: Run) -> dict[str, Any]:
         },
         "cache": {"before": _cache(run.cache_before), "after": _cache(run.cache_after)},
     }
-
-
-def seconds(run: Run) -> float | None:
-    """How long the run took, or has been going."""
-    result = run.result
-    if not result.started_at:
-        return None
-    if result.status == "running":
-        return time.time() - result.started_at
-    return None if result.ended_at is None else result.ended_at - result.started_at
 
 
 def _cache(state: CacheState | None) -> dict[str, Any] | None:

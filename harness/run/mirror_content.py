@@ -11,7 +11,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.records import CacheState, Interval, Run, Summary, Value
+from harness import figures
+from harness.records import Run, Value
 
 MAX_KEY = 250
 MAX_PARAM = 6000
@@ -32,8 +33,6 @@ ARTIFACTS = (
     "result.json",
     "steps.parquet",
 )
-
-BASELINES = {"repeat_anchor": "repeat the anchor", "ngram": "n-gram lookup"}
 
 HEADLINES: Mapping[str, tuple[str, ...]] = {
     "python": ("environment.python.version",),
@@ -59,7 +58,7 @@ class Dataset:
 
 
 def experiment(run: Run) -> str:
-    """Runs of one recipe share an experiment: they have the same settings and metrics, so a comparison means something."""
+    """Runs of one recipe share an experiment: with the same settings and metrics, a comparison says something."""
     return run.spec.recipe or "command"
 
 
@@ -125,59 +124,26 @@ def dataset(run: Run, facts: Mapping[str, Value]) -> Dataset | None:
 def description(run: Run) -> str:
     """A short page of Markdown that says what the run was and what came of it."""
     result, summary = run.result, run.result.summary
-    head = " · ".join([f"**{experiment(run)}**", result.status, *_headline(summary)])
-    rows = [(name, text) for name, text in _rows(run) if text]
-    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)])
+    accept = f"accept length {figures.accept_text(summary)}" if figures.accept_text(summary) else ""
+    speed = figures.ktok(summary.throughput_tok_s) if summary.throughput_tok_s else ""
+    headline = [f"**{experiment(run)}**", result.status, speed, accept, figures.lossless_text(summary)]
+    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in _rows(run) if text)])
+    head = " · ".join(part for part in headline if part)
     return "\n\n".join(part for part in (head, result.reason, run.spec.summary, table) if part)
-
-
-def _headline(summary: Summary) -> Iterable[str]:
-    if summary.throughput_tok_s:
-        yield ktok(summary.throughput_tok_s)
-    accept = accept_length(summary)
-    if accept["after"] is not None:
-        yield f"accept length {_figure(accept['before'])} → {_figure(accept['after'])}"
-    if summary.lossless is not None:
-        yield "lossless" if summary.lossless else "NOT lossless"
 
 
 def _rows(run: Run) -> Iterable[tuple[str, str]]:
     summary = run.result.summary
-    accept = accept_length(summary)
-    baselines = [f"{label} {_figure(accept[name])}" for name, label in BASELINES.items() if accept[name] is not None]
     yield "steps", f"{summary.steps:,}" if summary.steps else ""
-    yield "time to first step", f"{summary.first_step_s:.1f} s" if summary.first_step_s is not None else ""
-    yield "loss", f"{summary.loss_first:.3f} → {summary.loss_last:.3f}" if _both(summary) else ""
-    yield "untrained baselines", ", ".join(baselines)
-    yield "compile", f"{summary.compile_s:.1f} s, start {summary.cache_start}" if summary.compile_s else ""
-    yield "cache", f"{_held(run.cache_before)} → {_held(run.cache_after)}" if run.cache_after else ""
+    yield "time to first step", figures.duration(summary.first_step_s) if summary.first_step_s is not None else ""
+    yield "loss", figures.loss_text(summary)
+    yield "untrained baselines", figures.baseline_text(summary)
+    yield "compile", figures.compile_text(summary)
+    before, after = figures.held(run.cache_before), figures.held(run.cache_after)
+    yield "compile cache", f"{before} → {after}" if run.cache_after else ""
     yield "environment", run.spec.env
     yield "run folder", f"`{run.folder}`"
     yield "again", f"`harness rerun {run.id}`"
-
-
-def accept_length(summary: Summary) -> dict[str, float | None]:
-    """Accept length before and after training, and of the two untrained baselines; None where not evaluated."""
-    names = ("before", "after", *BASELINES)
-    return {name: summary.evals.get(name, {}).get("accept_length") for name in names}
-
-
-def ktok(interval: Interval) -> str:
-    """``21.5 Ktok/s [21.2, 21.8]``, with three digits that count."""
-    value, low, high = (f"{x / 1000:.3g}" for x in (interval.value, interval.low, interval.high))
-    return f"{value} Ktok/s [{low}, {high}]"
-
-
-def _both(summary: Summary) -> bool:
-    return summary.loss_first is not None and summary.loss_last is not None
-
-
-def _figure(value: float | None) -> str:
-    return "?" if value is None else f"{value:.2f}"
-
-
-def _held(state: CacheState | None) -> str:
-    return f"{state.bytes / 1e6:.1f} MB in {state.entries} entries" if state else "unknown"
 
 
 def _text(facts: Mapping[str, Value], keys: tuple[str, ...]) -> str | None:

@@ -1,0 +1,209 @@
+"""Tables and panels for people. It draws, it does not print: each function returns something that rich can render."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from harness import figures
+from harness.records import Environment, Lock, Run, Status, Summary
+
+STYLES: Mapping[Status, str] = {"running": "cyan", "finished": "green", "failed": "red", "killed": "yellow"}
+
+HIDDEN = ("environment.package.",)
+"""Facts that are too many to show one by one; they are counted."""
+
+
+@dataclass(frozen=True)
+class EnvironmentRow:
+    """One line of ``harness envs``: a declared environment, its lock for this Python, and whether it is built."""
+
+    environment: Environment
+    lock: Lock | None
+    built: bool
+
+
+def status_text(status: Status) -> Text:
+    return Text(status, style=STYLES[status])
+
+
+def runs_table(runs: Sequence[Run], width: int) -> RenderableType:
+    """The runs, the latest first; ``harness show`` takes the first column too. Narrow terminals get fewer columns."""
+    if not runs:
+        return Text("no runs yet; the first one: nox -s train", style="dim")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in ("", "run", "status"):
+        table.add_column(name, no_wrap=True)
+    for name in ("Ktok/s", "accept length", "took"):
+        table.add_column(name, justify="right", no_wrap=True)
+    wide = width >= 116
+    if wide:
+        for name in ("95 %", "first step", "loss", "when"):
+            table.add_column(name, justify="right", no_wrap=True)
+    for number, run in enumerate(runs, 1):
+        table.add_row(*_run_row(number, run), *(_wide_row(run) if wide else ()))
+    return table
+
+
+def _run_row(number: int, run: Run) -> tuple[RenderableType, ...]:
+    summary = run.result.summary
+    speed = summary.throughput_tok_s
+    took = figures.took(run)
+    return (
+        Text(f"@{number}", style="dim"),
+        run.id,
+        status_text(run.result.status),
+        Text(figures.digits(speed.value / 1000) if speed else "-", style="bold" if speed else "dim"),
+        figures.accept_text(summary) or Text("-", style="dim"),
+        figures.duration(took) if took is not None else Text("-", style="dim"),
+    )
+
+
+def _wide_row(run: Run) -> tuple[str, ...]:
+    summary = run.result.summary
+    speed = summary.throughput_tok_s
+    started = run.result.started_at
+    return (
+        f"{figures.digits(speed.low / 1000)} to {figures.digits(speed.high / 1000)}" if speed else "-",
+        figures.duration(summary.first_step_s) if summary.first_step_s is not None else "-",
+        figures.loss_text(summary) or "-",
+        ago(time.time() - started) if started else "-",
+    )
+
+
+def summary_panel(run: Run, mirror: str = "") -> RenderableType:
+    """How a run ended, its figures, and the next commands to type. ``mirror``: what MLflow has of it, in one line."""
+    result = run.result
+    title = Text.assemble((result.status, f"bold {STYLES[result.status]}"), "  ", (run.id, "bold"))
+    rows = [(name, text) for name, text in summary_rows(run) if text]
+    if mirror:
+        rows.append(("MLflow", mirror))
+    parts: list[RenderableType] = [Text(result.reason, style=STYLES[result.status])] if result.reason else []
+    panel = Panel(
+        Group(*parts, _pairs(rows)),
+        title=title,
+        title_align="left",
+        subtitle=run.spec.env,
+        subtitle_align="right",
+        border_style=STYLES[result.status],
+        padding=(0, 1),
+    )
+    return Group(panel, next_commands(run))
+
+
+def summary_rows(run: Run) -> list[tuple[str, str]]:
+    """The figures of a run, each with its name; an empty text where there is none."""
+    summary, took = run.result.summary, figures.took(run)
+    speed = summary.throughput_tok_s
+    whole = f"{figures.digits(summary.whole_run_tok_s / 1000)} Ktok/s" if summary.whole_run_tok_s is not None else ""
+    return [
+        ("throughput", f"{figures.ktok(speed)} in steady state, {whole} over the whole run" if speed else whole),
+        ("first step", _first_step(summary)),
+        ("accept length", ", ".join(t for t in (figures.accept_text(summary), figures.lossless_text(summary)) if t)),
+        ("baselines", figures.baseline_text(summary)),
+        ("loss", figures.loss_text(summary)),
+        ("steps", _steps(summary)),
+        ("time", phase_text(summary)),
+        ("compile", figures.compile_text(summary)),
+        ("cache", f"{figures.held(run.cache_before)} → {figures.held(run.cache_after)}" if run.cache_after else ""),
+        ("took", figures.duration(took) if took is not None else ""),
+        ("folder", run.folder),
+    ]
+
+
+def next_commands(run: Run) -> RenderableType:
+    """What a person will want to type now."""
+    commands = [
+        (f"harness show {run.id}", "everything about it"),
+        ("nox -s ui", "see it in MLflow, beside the others"),
+        (f"harness rerun {run.id}", "the same again"),
+    ]
+    if run.result.status == "failed":
+        commands.insert(0, (f"less {run.folder}/stderr.log", "what the child said"))
+    table = Table.grid(padding=(0, 2))
+    for command, why in commands:
+        table.add_row(Text(command, style="bold"), Text(why, style="dim"))
+    return table
+
+
+def show(run: Run, mirror: str = "") -> RenderableType:
+    """Everything about a run that fits a few screens; the rest is in its folder."""
+    asked = [("recipe", run.spec.recipe or "a command"), ("spec", run.spec.id), ("command", " ".join(run.spec.argv))]
+    parts: list[RenderableType] = [summary_panel(run, mirror), _section("asked for", asked)]
+    if run.spec.config:
+        parts.append(_section("settings", [(key, str(value)) for key, value in sorted(run.spec.config.items())]))
+    if run.fingerprint:
+        facts = run.fingerprint.facts
+        shown = [(key, str(value)) for key, value in sorted(facts.items()) if not key.startswith(HIDDEN)]
+        packages = sum(key.startswith(HIDDEN) for key in facts)
+        parts.append(_section(f"where, {run.fingerprint.digest[:12]}, with {packages} packages", shown))
+    return Group(*parts)
+
+
+def envs_table(rows: Sequence[EnvironmentRow], width: int) -> Table:
+    """The environments: what each is for, what its lock pins, whether it is built here."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in ("name", "Python", "torch", "CUDA", "lock", "built"):
+        table.add_column(name, no_wrap=True)
+    if width >= 100:
+        table.add_column("purpose")
+    for row in rows:
+        pins = {pin.name: pin.version for pin in row.lock.pins} if row.lock else {}
+        cells: list[RenderableType] = [
+            Text(row.environment.name, style="bold"),
+            " ".join(row.environment.python),
+            pins.get("torch", "-"),
+            row.environment.cuda or "-",
+            row.lock.digest[:12] if row.lock else Text("none", style="yellow"),
+            Text("yes", style="green") if row.built else Text("no", style="dim"),
+        ]
+        table.add_row(*cells, *([row.environment.purpose] if width >= 100 else []))
+    return table
+
+
+def phase_text(summary: Summary) -> str:
+    """``target 30 %, forward 30 %, ...``: where the steady state's time went, the greatest first."""
+    total = sum(summary.phases.values())
+    shares = {name: value / total for name, value in summary.phases.items()} if total else {}
+    return ", ".join(f"{name} {s:.0%}" for name, s in sorted(shares.items(), key=lambda item: -item[1]) if s >= 0.005)
+
+
+def ago(seconds: float) -> str:
+    """``3 min ago``, ``5 h ago``, ``12 d ago``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "just now"
+
+
+def _first_step(summary: Summary) -> str:
+    return f"after {figures.duration(summary.first_step_s)}" if summary.first_step_s is not None else ""
+
+
+def _steps(summary: Summary) -> str:
+    if not summary.steps:
+        return ""
+    left_out = summary.warmup_steps + summary.compile_steps
+    padding = f", {summary.padding / (summary.tokens + summary.padding):.0%} padding" if summary.padding else ""
+    warm = f"; {left_out} of warm-up and compiling are not in the steady state" if left_out else ""
+    return f"{summary.steps:,} with {summary.tokens:,} tokens{padding}{warm}"
+
+
+def _section(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
+    return Group(Text(f"\n{title}", style="bold"), _pairs(rows))
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(name, Text(text))
+    return table

@@ -1,0 +1,95 @@
+"""How figures are spelled for people, in one place: the terminal and MLflow's description say the same."""
+
+from __future__ import annotations
+
+import time
+
+from harness.records import CacheState, Interval, Run, Summary
+
+BASELINES = {"repeat_anchor": "repeat the anchor", "ngram": "n-gram lookup"}
+"""Untrained drafters that an evaluation is held against, and what a person calls them."""
+
+
+def digits(value: float, count: int = 3) -> str:
+    """``value`` with ``count`` digits that count and no exponent: 21.5, 0.00412, 1234."""
+    if value == 0 or abs(value) >= 10 ** (count - 1):
+        return f"{value:.0f}"
+    text = f"{value:#.{count}g}"
+    return f"{value:.{count + 3}f}".rstrip("0") if "e" in text else text.rstrip(".")
+
+
+def ktok(interval: Interval) -> str:
+    """``21.5 Ktok/s [21.2, 21.8]``, from tokens a second."""
+    low, high = digits(interval.low / 1000), digits(interval.high / 1000)
+    return f"{digits(interval.value / 1000)} Ktok/s [{low}, {high}]"
+
+
+def duration(seconds: float) -> str:
+    """``0.42 s``, ``12.3 s``, ``4:05``, ``3:12:07``."""
+    if seconds < 60:
+        return f"{digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def clock(seconds: float) -> str:
+    """``0:07``, ``12:05``, ``3:12:07``: a figure that ticks."""
+    return duration(max(60.0, seconds)) if seconds >= 59.5 else f"0:{round(seconds):02}"
+
+
+def took(run: Run) -> float | None:
+    """Seconds that the run took, or has been going; None where nobody saw it end."""
+    result = run.result
+    end = time.time() if result.status == "running" else result.ended_at
+    return None if end is None or not result.started_at else end - result.started_at
+
+
+def held(state: CacheState | None) -> str:
+    """What a compile cache held: ``19.0 MB in 62 entries``."""
+    if state is None:
+        return "unknown"
+    return f"{state.bytes / 1e6:.1f} MB in {state.entries:,} entries" if state.entries else "empty"
+
+
+def accept_length(summary: Summary) -> dict[str, float | None]:
+    """Accept length before and after training, and of the two untrained baselines; None where not evaluated."""
+    return {name: summary.evals.get(name, {}).get("accept_length") for name in ("before", "after", *BASELINES)}
+
+
+def accept_text(summary: Summary) -> str:
+    """``1.02 → 2.31``; empty where the run was not evaluated."""
+    accept = accept_length(summary)
+    if accept["before"] is None and accept["after"] is None:
+        return ""
+    return " → ".join("?" if value is None else f"{value:.2f}" for value in (accept["before"], accept["after"]))
+
+
+def baseline_text(summary: Summary) -> str:
+    """``repeat the anchor 1.44, n-gram lookup 1.61``; empty where neither was evaluated."""
+    accept = accept_length(summary)
+    return ", ".join(f"{label} {accept[name]:.2f}" for name, label in BASELINES.items() if accept[name] is not None)
+
+
+def lossless_text(summary: Summary) -> str:
+    """Whether speculative decoding gave the target's own greedy output; empty where nobody looked."""
+    return {None: "", True: "lossless", False: "NOT lossless"}[summary.lossless]
+
+
+def loss_text(summary: Summary) -> str:
+    """``5.900 → 1.200``; empty where there was no loss."""
+    if summary.loss_first is None or summary.loss_last is None:
+        return ""
+    return f"{summary.loss_first:.3f} → {summary.loss_last:.3f}"
+
+
+def compile_text(summary: Summary) -> str:
+    """``8.1 s, cold start, 0 hits, 12 misses``; empty where nothing was compiled or loaded."""
+    counted = summary.cache_hits + summary.cache_misses + summary.cache_bypasses
+    if not summary.compile_s and not counted:
+        return ""
+    bypasses = f", {summary.cache_bypasses} bypasses" if summary.cache_bypasses else ""
+    return (
+        f"{duration(summary.compile_s)}, {summary.cache_start} start, "
+        f"{summary.cache_hits} hits, {summary.cache_misses} misses{bypasses}"
+    )
