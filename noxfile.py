@@ -30,13 +30,19 @@ nox.options.sessions = ["lint", "tests"]
 nox.options.default_venv_backend = "none"
 
 
-def _run(session: nox.Session, environment: str, *command: str) -> None:
-    """Run ``command`` with the environment's Python. Ctrl-C is the command's own to answer, however long it takes."""
+def _python(session: nox.Session, environment: str) -> str:
+    """The environment's Python; the environment is built where it is not there."""
     try:
-        python = venvs.link_harness().python if environment == "harness" else venvs.ensure(environment).python
+        built = venvs.link_harness() if environment == "harness" else venvs.ensure(environment)
     except HarnessError as error:
         session.error(str(error))
-    session.run(str(python), *command, external=True, stderr=None, interrupt_timeout=None)
+    return str(built.python)
+
+
+def _run(session: nox.Session, environment: str, *command: str) -> None:
+    """Run ``command`` with the environment's Python. Ctrl-C is the command's own to answer, however long it takes."""
+    python = _python(session, environment)
+    session.run(python, *command, external=True, stderr=None, interrupt_timeout=None)
 
 
 @nox.session
@@ -60,8 +66,8 @@ def ui(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests: -- [PYTEST ARGS]; -m "not slow" leaves out those that take more than a few seconds."""
-    for name in ("harness", "cpu", "data"):
-        _run(session, name, "-c", "")
+    for environment in ("harness", "cpu", "data"):
+        _python(session, environment)  # what the tests start runs in
     _run(session, "dev", "-m", "pytest", *session.posargs)
 
 

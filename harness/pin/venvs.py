@@ -112,7 +112,7 @@ def ensure(name: str, where: Places | None = None, python: str | None = None, sa
         return found
     version, interpreter = choose_python(env, python)
     target = _target(env, version, where)
-    uv = find_uv(where, say) if name != _TOOLS else _uv_beside()
+    uv = _uv_at_hand(where) if name == _TOOLS else find_uv(where, say)
 
     def build(folder: Path, lock_fd: int) -> None:
         say(f"setting up {name} ({len(target.lock.pins)} packages, Python {version}) in {target.folder}")
@@ -135,15 +135,18 @@ def sync(name: str, where: Places | None = None, say: Say = say_on_stderr) -> Bu
     return target
 
 
-def _uv_beside() -> Path | None:
-    """The pinned uv of the environment that this runs in, if it is one of ours."""
-    uv = Path(sys.prefix) / "bin" / "uv"
-    return uv if (Path(sys.prefix) / MARKER).exists() and uv.exists() else None
+def _uv_at_hand(where: Places) -> Path | None:
+    """The pinned uv of the environment that this runs in, or of a tools environment that is built already."""
+    if (Path(sys.prefix) / MARKER).exists() and (uv := Path(sys.prefix) / "bin" / "uv").exists():
+        return uv
+    tools = environment(_TOOLS, where)
+    found = _find_built(tools, where, by_preference(tools))
+    return found.folder / "bin" / "uv" if found else None
 
 
 def find_uv(where: Places, say: Say = say_on_stderr) -> Path:
-    """The pinned uv: of the environment that this runs in, or of the tools environment."""
-    return _uv_beside() or ensure(_TOOLS, where, say=say).folder / "bin" / "uv"
+    """The pinned uv; the tools environment is built for it where it is not at hand."""
+    return _uv_at_hand(where) or ensure(_TOOLS, where, say=say).folder / "bin" / "uv"
 
 
 @dataclass(frozen=True)
