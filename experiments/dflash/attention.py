@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +64,7 @@ def attend(query_BMQD: Tensor, key_BGTD: Tensor, value_BGTD: Tensor, mask: Mask)
     """Grouped-query attention under ``mask``: ``out_BMQD``."""
     if isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query_BMQD, key_BGTD, value_BGTD, attn_mask=mask, enable_gqa=True)
-    flex: Callable[..., Any] = flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
+    flex = cast(Callable[..., Any], flex_attention) if torch.compiler.is_compiling() else _compiled(flex_attention)
     out_BMQD: Tensor = flex(query_BMQD, key_BGTD, value_BGTD, block_mask=mask, enable_gqa=True)
     return out_BMQD
 

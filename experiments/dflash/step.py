@@ -74,9 +74,8 @@ class Outcome:
 
 
 def make_trainer(config: DFlashConfig, target: Target, device: torch.device) -> Trainer:
-    """A fresh drafter for ``target`` and what trains it."""
+    """A fresh drafter for ``target``, which is on ``device`` already, and what trains it."""
     attention = choose_attention(config.attention, config.compile, device)
-    target.model.to(device)  # type: ignore[arg-type]  # transformers wraps it in an untyped decorator
     drafter = DFlashDrafter(drafter_shape(config, target.config))
     drafter.initialise(config.model.init, config.model.seed)
     drafter.to(device)
@@ -91,7 +90,7 @@ def make_trainer(config: DFlashConfig, target: Target, device: torch.device) -> 
 def train_step(trainer: Trainer, dataset: Dataset, number: int, clock: PhaseClock) -> tuple[Prepared, Outcome]:
     """Optimizer step ``number``, from 1. The device is waited for once, at the end, for the figures to record."""
     with clock.phase("data"):
-        prepared = prepare(trainer, dataset.batch(number), number)
+        prepared = prepare(trainer, dataset.batch(number - 1), number)
     if not bool(prepared.supervision.live_BNJ.any()):
         return prepared, Outcome(skipped="no valid anchor in the batch")
     with clock.phase("target"), autocast(trainer), torch.no_grad():
