@@ -10,7 +10,6 @@ from harness.errors import RecordError
 from harness.figures import accept_length, took
 from harness.records import SCHEMA, CacheState, Run
 from harness.run.folder import run_folders
-from harness.run.mirror_content import lock_digest
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def to_json(run: Run) -> dict[str, Any]:
         "seconds": took(run),
         "spec_id": run.spec.id,
         "config": dict(run.spec.config),
-        "lock_digest": lock_digest(run),
+        "lock_digest": run.fingerprint.facts.get("environment.lock") if run.fingerprint else None,
         "fingerprint_digest": run.fingerprint.digest if run.fingerprint else None,
         "mlflow_run_id": run.mlflow_run_id,
         "steps": summary.steps,

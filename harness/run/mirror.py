@@ -6,10 +6,13 @@ hangs never touch the run. What it did is in ``mirror.json``, where the harness 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -111,11 +114,36 @@ def mirror_once(folder: Path, places: Places) -> MirrorResult:
 
 def create_store(places: Places) -> None:
     """Make the embedded store if it is not there yet. Raises HarnessError with MLflow's last line."""
+    if _database_is_made(tracking_uri(places)):
+        return
     command = [sys.executable, "-m", "harness.run.tracking", "--create", "--uri", tracking_uri(places)]
     done = subprocess.run(command, cwd=places.root, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         why = _last_line(done.stderr.decode(errors="replace"))
         raise HarnessError(f"the MLflow store {tracking_uri(places)} cannot be made: {why}")
+
+
+def database(uri: str) -> Path | None:
+    """The file of an embedded store; None for a tracking server and other databases."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+@contextmanager
+def making(database: Path) -> Iterator[None]:
+    """One process at a time makes an embedded store: two of MLflow's migrations at once break each other."""
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with (database.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _database_is_made(uri: str) -> bool:
+    """Whether a process that held the lock has made it: spares the seconds that asking MLflow takes."""
+    path = database(uri)
+    if path is None:
+        return False
+    with making(path):
+        return path.exists() and path.stat().st_size > 0
 
 
 def _command(folder: Path) -> list[str]:

@@ -34,18 +34,20 @@ ARTIFACTS = (
     "steps.parquet",
 )
 
-HEADLINES: Mapping[str, tuple[str, ...]] = {
-    "python": ("environment.python.version",),
-    "torch": ("environment.torch.version", "environment.package.torch"),
-    "cuda": ("environment.torch.cuda", "environment.cuda.version"),
-    "gpu": ("environment.gpu.0.name", "environment.gpu0.name"),
-    "gpus": ("environment.gpu.count",),
-    "driver": ("environment.gpu.driver", "environment.driver.version"),
-    "cpu": ("environment.cpu.model", "environment.cpu.name"),
-    "host": ("context.host", "context.hostname"),
-    "cache_start": ("state.cache.start", "state.cache.state"),
+HEADLINES: Mapping[str, str] = {
+    "lock": "environment.lock",
+    "python": "environment.python",
+    "torch": "environment.package.torch",
+    "cuda": "environment.cuda",
+    "gpu": "environment.gpu.0.name",
+    "gpus": "environment.gpu.count",
+    "driver": "environment.gpu.driver",
+    "cpu": "environment.cpu.model",
+    "host": "context.host",
+    "commit": "code.commit",
+    "dirty": "code.dirty",
 }
-"""Tag ``harness.NAME`` <- the first of these facts that was recorded."""
+"""Tag ``harness.NAME`` <- the fact of the fingerprint, where it was recorded."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +85,14 @@ def tags(run: Run) -> dict[str, str]:
         "spec": run.spec.id,
         "status": run.result.status,
         "env": run.spec.env or None,
-        "lock": lock_digest(run),
         "fingerprint": run.fingerprint.digest if run.fingerprint else None,
-        "commit": _text(facts, ("code.commit", "code.git.commit")),
-        "dirty": _text(facts, ("code.dirty", "code.git.dirty")),
         "reason": run.result.reason or None,
         "folder": run.folder,
-        **{name: _text(facts, keys) for name, keys in HEADLINES.items()},
+        **{name: facts.get(fact) for name, fact in HEADLINES.items()},
     }
     if run.result.status != "running":
         named["cache_start"] = run.result.summary.cache_start
-        lossless = run.result.summary.lossless
-        named["lossless"] = None if lossless is None else lossless
+        named["lossless"] = run.result.summary.lossless
     prefixed: dict[str, Value] = {f"harness.{key}": value for key, value in named.items() if value is not None}
     source = run.spec.recipe or shlex.join(run.spec.argv)
     commit = named["commit"]
@@ -103,12 +101,6 @@ def tags(run: Run) -> dict[str, str]:
     )
     legal = _legal({**prefixed, **own, "mlflow.note.content": description(run)})
     return {key: value[:MAX_TAG] for key, value in legal.items()}
-
-
-def lock_digest(run: Run) -> str | None:
-    """The lock that the environment was built from; None for a command that ran in whatever it found."""
-    facts = run.fingerprint.facts if run.fingerprint else {}
-    return _text(facts, ("environment.lock.digest",))
 
 
 def dataset(run: Run, facts: Mapping[str, Value]) -> Dataset | None:
@@ -144,10 +136,6 @@ def _rows(run: Run) -> Iterable[tuple[str, str]]:
     yield "environment", run.spec.env
     yield "run folder", f"`{run.folder}`"
     yield "again", f"`harness rerun {run.id}`"
-
-
-def _text(facts: Mapping[str, Value], keys: tuple[str, ...]) -> str | None:
-    return next((spell(facts[key]) for key in keys if facts.get(key) is not None), None)
 
 
 def _legal(values: Mapping[str, Value]) -> dict[str, str]:

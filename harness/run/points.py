@@ -186,12 +186,16 @@ class TelemetryPoints:
 
 
 def _numbers(prefix: str, sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """``system/cpu_percent``, ``system/gpu0/clock_mhz``: the numbers of a sample, however deep."""
+    """``system/cpu/use_pct``, ``system/gpu0/clock_sm_mhz``: the numbers of a sample, however deep; bytes as MB."""
     for name, value in sample.items():
-        if name in ("t", "schema", "kind", "index") or isinstance(value, bool):
+        if name in ("t", "schema", "index"):
             continue
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and "bytes" in name:
+            yield f"{prefix}/{name.replace('bytes', 'mb')}", value / 1e6
+        elif isinstance(value, int | float):
             yield f"{prefix}/{name}", float(value)
+        elif name == "throttle" and value is not None:
+            yield f"{prefix}/throttled", float(bool(value))
         elif isinstance(value, Mapping):
             yield from _numbers(f"{prefix}/{name}", value)
         elif isinstance(value, list):

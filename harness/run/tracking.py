@@ -42,7 +42,7 @@ from harness.errors import HarnessError  # noqa: E402
 from harness.records import Run, Value, canonical, digest  # noqa: E402
 from harness.run import mirror_content as content  # noqa: E402
 from harness.run.folder import RunFolder  # noqa: E402
-from harness.run.mirror import BUSY, MirrorResult, MirrorState  # noqa: E402
+from harness.run.mirror import BUSY, MirrorResult, MirrorState, database, making  # noqa: E402
 from harness.run.point_source import PointSource  # noqa: E402
 from harness.run.points import Point  # noqa: E402
 
@@ -192,20 +192,14 @@ def follow(folder: Path, tracking_uri: str) -> MirrorResult:
 
 
 def open_store(tracking_uri: str) -> MlflowClient:
-    """A client whose store is there. An embedded one is made under a lock: two migrations at once break each other."""
-    database = _database(tracking_uri)
-    if database is None:
+    """A client whose store is there; an embedded one is made here."""
+    embedded = database(tracking_uri)
+    if embedded is None:
         return MlflowClient(tracking_uri)
-    database.parent.mkdir(parents=True, exist_ok=True)
-    with (database.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with making(embedded):
         client = MlflowClient(tracking_uri)
         client.search_experiments(max_results=1)
     return client
-
-
-def _database(tracking_uri: str) -> Path | None:
-    return Path(tracking_uri.removeprefix("sqlite:///")) if tracking_uri.startswith("sqlite:///") else None
 
 
 def _find_or_create(client: MlflowClient, run: Run, state: MirrorState) -> tuple[str, str]:
@@ -222,8 +216,8 @@ def _find_or_create(client: MlflowClient, run: Run, state: MirrorState) -> tuple
 def _experiment(client: MlflowClient, name: str, tracking_uri: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
-        database = _database(tracking_uri)
-        artifacts = None if database is None else (database.parent.absolute() / "artifacts" / name).as_uri()
+        embedded = database(tracking_uri)
+        artifacts = None if embedded is None else (embedded.parent.absolute() / "artifacts" / name).as_uri()
         try:
             return client.create_experiment(name, artifact_location=artifacts)
         except MlflowException:
