@@ -22,9 +22,10 @@ _SECRET_FILES = re.compile(
     r"\.env(\..*)?|.*\.(pem|key|p12|pfx)|id_(rsa|dsa|ecdsa|ed25519).*|\.(netrc|pypirc|npmrc)"
     r"|(.*[-_.])?(credentials?|secrets?|tokens?)(\.(json|ya?ml|toml|ini|txt))?"
 )
+# All that a user's git configuration could change, so that one tree gives one patch, and it applies.
 _PATCH_OPTIONS = (
-    "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative",
-    "--src-prefix=a/", "--dst-prefix=b/",
+    "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--no-renames",
+    "--diff-algorithm=myers", "--unified=3", "--src-prefix=a/", "--dst-prefix=b/",
 )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def read_code(folder: Path, apart_from: Sequence[Path] = ()) -> Code | None:
     Untracked files are in the patch unless git ignores them, they lie under ``apart_from`` (run folders), they are
     large, or they look like a secret.
     """
-    top = _git(folder, "rev-parse", "--show-toplevel", "--absolute-git-dir", "--verify", "HEAD")
+    top = git(folder, "rev-parse", "--show-toplevel", "--absolute-git-dir", "--verify", "HEAD")
     if top is None or len(lines := top.decode().splitlines()) != 3:
         return None
     root, git_folder, commit = Path(lines[0]), Path(lines[1]), lines[2]
@@ -68,14 +69,14 @@ def read_code(folder: Path, apart_from: Sequence[Path] = ()) -> Code | None:
             # Intent to add puts a name into the scratch index and no object anywhere.
             names = b"\0".join(os.fsencode(name) for name in taken)
             options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
-            _git(root, "--literal-pathspecs", "add", *options, variables=variables, stdin=names)
-        patch = _git(root, "diff", "HEAD", *_PATCH_OPTIONS, variables=variables)
+            git(root, "--literal-pathspecs", "add", *options, variables=variables, stdin=names)
+        patch = git(root, "diff", "HEAD", *_PATCH_OPTIONS, variables=variables)
     return None if patch is None else Code(root, commit, patch, tuple(left_out))
 
 
 def _untracked(root: Path, apart_from: Sequence[Path]) -> tuple[list[str], list[str]]:
     """Untracked files: the names that belong into a patch, and those that do not, with the reason."""
-    listed = _git(root, "ls-files", "--others", "--exclude-standard", "-z") or b""
+    listed = git(root, "ls-files", "--others", "--exclude-standard", "-z") or b""
     taken: list[str] = []
     left_out: list[str] = []
     for name in (os.fsdecode(raw) for raw in listed.split(b"\0") if raw):
@@ -102,7 +103,7 @@ def _reason_to_leave_out(path: Path) -> str:
     return ""
 
 
-def _git(folder: Path, *arguments: str, variables: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes | None:
+def git(folder: Path, *arguments: str, variables: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes | None:
     """What git prints, or None where it fails or is not there."""
     unset = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF", "GIT_PREFIX")
     environment = {key: value for key, value in os.environ.items() if key not in unset}

@@ -1,27 +1,23 @@
-"""Where a run ran, as flat facts. Nothing of the environment under test is imported: its files are read.
+"""Where a run ran, as flat facts. Nothing of the environment under test is imported: its files are read. For example:
 
-    environment.package.torch   environment.python   environment.torch.build   environment.cuda
-    environment.lock            environment.variable.NCCL_DEBUG                 environment.gpu.0.name
-    code.commit                 code.patch.sha256     state.load.1m             state.cache.bytes
-    workload.train.batch        execution.compile     context.host
+environment.package.torch   environment.python   environment.torch.build   environment.cuda
+environment.lock            environment.variable.NCCL_DEBUG                 environment.gpu.0.name
+code.commit                 code.patch.sha256     state.load.1m             state.cache.bytes
+workload.train.batch        execution.compile     context.host
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 
 from harness.pin.caches import VARIABLES as CACHE_VARIABLES
-from harness.pin.code import Code
-from harness.pin.gpus import Gpus
 from harness.pin.interpreter import ask
 from harness.pin.locks import normalise
-from harness.pin.machine import gpu_facts, machine_facts
 from harness.pin.secrets import name_is_secret, value_is_secret
-from harness.records import BuiltEnvironment, CacheState, Fingerprint, RunSpec, Value
+from harness.records import BuiltEnvironment, RunSpec, Value, digest
 
 _RECORDED = re.compile(
     r"(CUDA|CUBLAS|CUDNN|NCCL|NVIDIA|NVTE|GLOO|UCX|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|XLA|OMP|GOMP|KMP|MKL|OPENBLAS"
@@ -31,27 +27,13 @@ _RECORDED = re.compile(
 )
 
 
-def take(
-    spec: RunSpec,
-    environment: BuiltEnvironment,
-    code: Code | None,
-    gpus: Gpus,
-    cache: CacheState | None,
-    variables: Mapping[str, str],
-) -> Fingerprint:
-    """The fingerprint of a run that is about to start with ``variables`` in its child's environment."""
-    facts: dict[str, Value] = {
-        **spec_facts(spec),
-        **environment_facts(environment),
-        **variable_facts(variables),
-        **machine_facts(),
-        **gpu_facts(gpus),
-        **(code.facts() if code else {}),
-        "context.time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    if cache is not None:
-        facts |= {"state.cache.bytes": cache.bytes, "state.cache.entries": cache.entries}
-    return Fingerprint(facts)
+def cache_identity(environment: BuiltEnvironment, facts: Mapping[str, Value]) -> str:
+    """What tells apart environments that must not share compiled code: the lock, or what is installed; and Python."""
+    if environment.lock is not None:
+        name, pinned = environment.name, environment.lock.digest
+    else:
+        name, pinned = "unlocked", digest({k: v for k, v in facts.items() if k.startswith("environment.package.")})
+    return f"{name}-{pinned[:12]}-py{facts['environment.python']}"
 
 
 def spec_facts(spec: RunSpec) -> dict[str, Value]:
@@ -115,11 +97,3 @@ def variable_facts(variables: Mapping[str, str]) -> dict[str, Value]:
         and not name_is_secret(name)
         and not value_is_secret(value)
     }
-
-
-def cuda_of(environment: BuiltEnvironment) -> str | None:
-    """The CUDA version that the environment's torch was built for; None without torch or CUDA."""
-    cuda = torch_facts(environment.site_packages).get("environment.cuda")
-    return cuda if isinstance(cuda, str) else None
-
-

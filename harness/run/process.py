@@ -127,6 +127,11 @@ def _dismiss(watch: subprocess.Popen[str]) -> None:
     watch.wait()
 
 
+def end_left_over(folder: Path, grace: float = GRACE_S) -> list[int]:
+    """End every process of the run in ``folder``, whose harness is gone. Returns those that had to be killed."""
+    return watchdog.end(watchdog.NO_SESSION, str(folder), grace)
+
+
 @contextlib.contextmanager
 def signals_passed_on(child: Child) -> Iterator[None]:
     """While inside, Ctrl-C, SIGTERM and a closed terminal go to the child and do not raise here.

@@ -1,7 +1,7 @@
 """How the machine is doing while a run goes: one sample every two seconds into ``telemetry.jsonl``.
 
-A line is ``{"schema", "t", "cpu", "memory", "disk", "run", "gpus"}``: objects of numbers, ``gpus`` a list of one for each
-card. ``t`` is on the clock of the events. Rates are since the sample before; ``run`` is the child and all that it
+A line is ``{"schema", "t", "cpu", "memory", "disk", "run", "gpus"}``: objects of numbers, ``gpus`` a list with one for
+each card. ``t`` is on the clock of the events. Rates are since the sample before; ``run`` is the child and all that it
 started. Per cents of a processor are of one core, so eight busy cores are 800.
 """
 

@@ -1,0 +1,42 @@
+"""From a recipe's name to what it asks for. The one place where the harness reaches the experiments, by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness.config import override
+from harness.errors import UsageError
+from harness.records import RunSpec
+
+Recipe = Callable[..., RunSpec]
+
+
+def recipes() -> Mapping[str, Recipe]:
+    """The recipes by name. Each takes one parameter, its configuration, whose default is the recipe's own."""
+    module = importlib.import_module("experiments.recipes")
+    found: Mapping[str, Recipe] = module.RECIPES
+    return found
+
+
+def resolve(name: str, assignments: Sequence[str] = ()) -> RunSpec:
+    """The recipe ``name`` with each ``key=value`` applied.
+
+    Raises UsageError, in one line that names what would be right, for an unknown recipe or setting, or a wrong value.
+    """
+    known = recipes()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"the recipes are {', '.join(known)}"
+        raise UsageError(f"unknown recipe {name}: {hint}")
+    recipe = known[name]
+    return recipe(override(default_config(recipe), assignments))
+
+
+def default_config(recipe: Recipe) -> Any:
+    """The configuration that a recipe is for unless it is given another."""
+    (parameter,) = inspect.signature(recipe).parameters.values()
+    return parameter.default

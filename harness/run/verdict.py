@@ -1,0 +1,98 @@
+"""How a run ended, in a status and in one line for a person."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.records import Finished, Status
+
+_ENDED_BY = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SENT_BECAUSE = {
+    signal.SIGINT: "stopped by Ctrl-C",
+    signal.SIGTERM: "stopped by a SIGTERM to the harness",
+    signal.SIGHUP: "stopped because its terminal was closed",
+}
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Fault|Warning)\b.*")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``exit_code`` is as a shell has it: 128 and more for a signal."""
+
+    status: Status
+    exit_code: int
+    signal: int | None
+    reason: str
+
+
+def judge(
+    code: int, sent: Sequence[int], finished: Finished | None, ours: bool, stderr: Path, memory_ran_out: bool
+) -> Verdict:
+    """The verdict on a child that ended with ``code`` (minus a signal's number), having been ``sent`` signals by us.
+
+    A child of ours must say that it finished. ``memory_ran_out``: the kernel killed something for memory meanwhile.
+    """
+    number = -code if code < 0 else None
+    exit_code = 128 - code if code < 0 else code
+    done = code == 0 and (finished.ok if finished else not ours)
+    if done and not (sent and finished is None):
+        return Verdict("finished", 0, None, "")
+    if sent:
+        return Verdict("killed", exit_code, number, _why_sent(sent))
+    if number in _ENDED_BY:
+        return Verdict("killed", exit_code, number, _from_outside(signal.Signals(number), memory_ran_out))
+    return Verdict("failed", exit_code, number, _why_failed(code, finished, stderr))
+
+
+def _why_sent(sent: Sequence[int]) -> str:
+    why = _SENT_BECAUSE.get(signal.Signals(sent[0]), f"stopped by {signal.Signals(sent[0]).name}")
+    return f"{why}, and killed because it did not end" if signal.SIGKILL in sent[1:] else why
+
+
+def _from_outside(number: signal.Signals, memory_ran_out: bool) -> str:
+    if number == signal.SIGKILL and memory_ran_out:
+        return "killed by SIGKILL from outside, while the kernel's out-of-memory killer was at work: memory ran out"
+    return f"killed by {number.name} from outside"
+
+
+def _why_failed(code: int, finished: Finished | None, stderr: Path) -> str:
+    if finished is not None and not finished.ok and finished.reason:
+        return finished.reason
+    said = last_words(stderr)
+    if code < 0:
+        return f"crashed with {_signal_name(-code)}" + (f"; its last words: {said}" if said else "")
+    if code == 0:
+        return "it exited with 0 and never said that it had finished"
+    return said or f"exit code {code}, and nothing on standard error"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def last_words(stderr: Path, most: int = 300) -> str:
+    """The line of standard error that says what went wrong: the last exception's, or else the last one."""
+    if not stderr.exists():
+        return ""
+    with stderr.open("rb") as file:
+        file.seek(max(0, stderr.stat().st_size - 65536))
+        text = file.read().decode(errors="replace")
+    lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    exceptions = [line for line in lines if _EXCEPTION.match(line)]
+    return ([*lines[-1:], *exceptions[-1:]] or [""])[-1][:most]
+
+
+def kills_for_memory() -> int:
+    """How many processes the kernel has killed for want of memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
