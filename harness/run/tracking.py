@@ -163,9 +163,7 @@ def mirror(folder: Path, tracking_uri: str) -> MirrorResult:
         except FAULTS as error:
             work.give_up(error)
             return MirrorResult("failed", tracking_uri, work.state.mlflow_run_id, work.state.reason)
-        return MirrorResult(
-            "unchanged" if work.state == before else "mirrored", tracking_uri, work.state.mlflow_run_id
-        )
+        return MirrorResult("unchanged" if work.state == before else "mirrored", tracking_uri, work.state.mlflow_run_id)
 
 
 def follow(folder: Path, tracking_uri: str) -> MirrorResult:
