@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.pin.caches import VARIABLES as CACHE_VARIABLES
 from harness.pin.interpreter import ask
 from harness.pin.locks import normalise
-from harness.pin.secrets import name_is_secret, value_is_secret
+from harness.pin.secrets import name_is_secret, redacted, value_is_secret
 from harness.records import BuiltEnvironment, RunSpec, Value, digest
 
 _RECORDED = re.compile(
@@ -44,7 +44,7 @@ def spec_facts(spec: RunSpec) -> dict[str, Value]:
     if spec.recipe:
         facts["context.recipe"] = spec.recipe
     else:
-        facts["workload.command"] = " ".join(spec.argv)
+        facts["workload.command"] = " ".join(redacted(spec.argv))
     return facts
 
 

@@ -202,9 +202,7 @@ def test_the_config_is_the_one_of_the_spec(tmp_path: Path, monkeypatch: pytest.M
 def test_what_a_child_imports_is_the_standard_library_alone() -> None:
     """In an interpreter without site-packages, and with the package's own imports of the base only."""
     code = (
-        "import sys, harness.run.events\n"
-        "ours = sorted(m for m in sys.modules if m.startswith('harness'))\n"
-        "print(ours)"
+        "import sys, harness.run.events\nours = sorted(m for m in sys.modules if m.startswith('harness'))\nprint(ours)"
     )
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)

@@ -1,0 +1,30 @@
+"""A place of its own for each test's runs, and this interpreter as the environment that they run in."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from harness.places import Places
+from harness.records import BuiltEnvironment
+from tests.watcher import Watcher
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def watcher() -> Watcher:
+    return Watcher()
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Places:
+    return Places(root=ROOT, state=tmp_path / "state", runs=tmp_path / "runs")
+
+
+@pytest.fixture(scope="session")
+def here() -> BuiltEnvironment:
+    return BuiltEnvironment("", Path(sys.executable), Path(sysconfig.get_path("purelib")))
