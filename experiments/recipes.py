@@ -59,7 +59,14 @@ def qwen3_6_27b_8gpu(config: DFlashConfig = QWEN3_6_27B) -> RunSpec:
 
 def toy(config: ToyConfig = ToyConfig()) -> RunSpec:
     """A trainer of a page without torch, with slowdowns to switch on: it proves the harness in seconds."""
-    return _spec("toy", config, ("python", "-m", "experiments.toy"), summary=_first_line(toy), env="tools", devices=("trainer:cpu",))
+    return _spec(
+        "toy",
+        config,
+        ("python", "-m", "experiments.toy"),
+        summary=_first_line(toy),
+        env="tools",
+        devices=("trainer:cpu",),
+    )
 
 
 RECIPES: Mapping[str, Callable[..., RunSpec]] = {
@@ -68,6 +75,10 @@ RECIPES: Mapping[str, Callable[..., RunSpec]] = {
     "qwen3_6_27b_8gpu": qwen3_6_27b_8gpu,
     "toy": toy,
 }
+
+
+DEFAULT = "tiny"
+"""What a request without a name runs, where no recipe is made for the machine's GPUs."""
 
 
 def _dflash(name: str, config: DFlashConfig, **rest: Any) -> RunSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -13,21 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import figures
-from harness.records import Environment, Lock, Run, Status, Summary
+from harness.records import Run, Status, Summary
 
 STYLES: Mapping[Status, str] = {"running": "cyan", "finished": "green", "failed": "red", "killed": "yellow"}
 
+HARNESS = ".venv/bin/harness"
+"""How a person who stands in the checkout starts the harness, whatever their PATH has."""
+
 HIDDEN = ("environment.package.",)
 """Facts that are too many to show one by one; they are counted."""
-
-
-@dataclass(frozen=True)
-class EnvironmentRow:
-    """One line of ``harness envs``: a declared environment, its lock for this Python, and whether it is built."""
-
-    environment: Environment
-    lock: Lock | None
-    built: bool
 
 
 def status_text(status: Status) -> Text:
@@ -114,19 +108,19 @@ def summary_rows(run: Run) -> list[tuple[str, str]]:
         ("compile", figures.compile_text(summary)),
         ("cache", f"{figures.held(run.cache_before)} → {figures.held(run.cache_after)}" if run.cache_after else ""),
         ("took", figures.duration(took) if took is not None else ""),
-        ("folder", run.folder),
+        ("folder", _near(run.folder)),
     ]
 
 
 def next_commands(run: Run) -> RenderableType:
     """What a person will want to type now."""
     commands = [
-        (f"harness show {run.id}", "everything about it"),
-        ("nox -s ui", "see it in MLflow, beside the others"),
-        (f"harness rerun {run.id}", "the same again"),
+        (f"{HARNESS} show {run.id}", "everything about it"),
+        (f"{HARNESS} ui", "see it in MLflow, beside the others"),
+        (f"{HARNESS} rerun {run.id}", "the same again"),
     ]
     if run.result.status == "failed":
-        commands.insert(0, (f"less {run.folder}/stderr.log", "what the child said"))
+        commands.insert(0, (f"less {_near(run.folder)}/stderr.log", "what the child said"))
     table = Table.grid(padding=(0, 2))
     for command, why in commands:
         table.add_row(Text(command, style="bold"), Text(why, style="dim"))
@@ -147,27 +141,6 @@ def show(run: Run, mirror: str = "") -> RenderableType:
     return Group(*parts)
 
 
-def envs_table(rows: Sequence[EnvironmentRow], width: int) -> Table:
-    """The environments: what each is for, what its lock pins, whether it is built here."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in ("name", "Python", "torch", "CUDA", "lock", "built"):
-        table.add_column(name, no_wrap=True)
-    if width >= 100:
-        table.add_column("purpose")
-    for row in rows:
-        pins = {pin.name: pin.version for pin in row.lock.pins} if row.lock else {}
-        cells: list[RenderableType] = [
-            Text(row.environment.name, style="bold"),
-            " ".join(row.environment.python),
-            pins.get("torch", "-"),
-            row.environment.cuda or "-",
-            row.lock.digest[:12] if row.lock else Text("none", style="yellow"),
-            Text("yes", style="green") if row.built else Text("no", style="dim"),
-        ]
-        table.add_row(*cells, *([row.environment.purpose] if width >= 100 else []))
-    return table
-
-
 def phase_text(summary: Summary) -> str:
     """``target 30 %, forward 30 %, ...``: where the steady state's time went, the greatest first."""
     total = sum(summary.phases.values())
@@ -181,6 +154,12 @@ def ago(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit} ago"
     return "just now"
+
+
+def _near(folder: str) -> str:
+    """The folder as it would be typed from here: the whole path only where it lies elsewhere."""
+    path = Path(folder)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
 
 
 def _first_step(summary: Summary) -> str:

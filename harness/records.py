@@ -99,6 +99,20 @@ class BuiltEnvironment:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """One line of ``harness envs``: an environment, what its lock pins, and whether it is built here."""
+
+    name: str
+    purpose: str
+    python: tuple[str, ...]
+    torch: str | None
+    cuda: str | None
+    lock_digest: str
+    built: bool
+    path: str  # where it is, or would be
+
+
+@dataclass(frozen=True)
 class Fingerprint:
     """Where a run ran: flat facts, each named ``kind.dotted.name``. A fact that is absent is unknown, not equal."""
 

@@ -103,6 +103,16 @@ def test_a_wrong_override_is_one_line_that_names_what_would_be_right(assignment:
     assert caught.value.exit_code == 2
 
 
+def test_every_setting_of_the_same_last_name_is_offered() -> None:
+    @dataclass(frozen=True)
+    class Two:
+        train: Train = field(default_factory=Train)
+        target: Train = field(default_factory=Train)
+
+    with pytest.raises(UsageError, match=re.escape("did you mean train.steps or target.steps?")):
+        override(Two(), ["steps=3"])
+
+
 def test_values_that_are_only_right_together_are_checked_together() -> None:
     @dataclass(frozen=True)
     class Shape:

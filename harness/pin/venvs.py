@@ -16,9 +16,9 @@ from harness.errors import EnvironmentFault
 from harness.pin.aside import MARKER, Say, build_once, exclusive, is_complete, lock_file, replace_text, say_on_stderr
 from harness.pin.environments import by_preference, choose_python, environment, load_environments, lock_for
 from harness.pin.first_uv import fetch_uv
-from harness.pin.indexes import IndexSettings, pip_settings, uv_variables
+from harness.pin.indexes import IndexSettings, local_path, pip_settings, uv_variables
 from harness.places import Places, places
-from harness.records import Environment, Lock
+from harness.records import Environment, Listed, Lock
 
 _TOOLS = "tools"
 """The environment with uv itself, which the others are built with."""
@@ -66,20 +66,6 @@ class Built:
     site_packages: Path
     version: str  # "3.11"
     lock: Lock
-
-
-@dataclass(frozen=True)
-class Listed:
-    """One line of ``harness envs``."""
-
-    name: str
-    purpose: str
-    python: tuple[str, ...]
-    torch: str | None
-    cuda: str | None
-    lock_digest: str
-    built: bool
-    path: str  # where it is, or would be
 
 
 def _target(env: Environment, version: str, where: Places) -> Built:
@@ -163,7 +149,7 @@ class _Uv:
         if self.links and self.links.exists():
             settings = replace(settings, find_links=(*settings.find_links, str(self.links)))
         environ = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
-        environ |= uv_variables(settings, indexes)
+        environ |= uv_variables(settings, [pin.name for pin in self.target.lock.pins], indexes)
         command = [self.program, *arguments]
         done = subprocess.run(command, env=environ, pass_fds=(self.lock_fd,), stdout=sys.stderr, check=False)
         if done.returncode != 0:
@@ -187,7 +173,7 @@ def _extra_indexes(env: Environment, target: Built, settings: IndexSettings) -> 
     if env.extra_index is None:
         return ()
     tag = f"cp{target.version.replace('.', '')}"
-    folders = [Path(link.removeprefix("file://")) for link in settings.find_links]
+    folders = [folder for link in settings.find_links if (folder := local_path(link))]
     for pin in target.lock.pins:
         pattern = f"{pin.name.replace('-', '_')}-{pin.version}-*{tag}*.whl"
         if "+" in pin.version and not any(any(folder.glob(pattern)) for folder in folders):

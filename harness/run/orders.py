@@ -14,7 +14,7 @@ from harness.pin.interpreter import environment_of, of_command
 from harness.places import Places
 from harness.records import BuiltEnvironment, RunSpec
 from harness.run.logsteps import compiled
-from harness.run.prepare import check_devices
+from harness.run.prepare import check_startable
 from harness.run.process import resolved
 from harness.run.runner import Order
 
@@ -24,7 +24,7 @@ def recipe_order(spec: RunSpec, where: Places, cold: bool = False, say: Say = sa
 
     Raises UsageError where this machine has not the GPUs, EnvironmentFault where an environment cannot be built.
     """
-    check_devices(spec)  # before gigabytes are installed for nothing
+    check_startable(spec)  # before gigabytes are installed for nothing
     environment = built(spec.env, where, say=say)
     data = venvs.data_folder(where, say) if spec.data else None
     return Order(spec, environment, where.root, data, cold)

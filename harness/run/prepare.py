@@ -80,6 +80,13 @@ def check_devices(spec: RunSpec) -> None:
         )
 
 
+def check_startable(spec: RunSpec) -> None:
+    """Raises UsageError where this machine lacks the GPUs, or where this version can only plan the recipe."""
+    check_devices(spec)
+    if spec.plan_only:
+        raise UsageError(f"{spec.recipe}: {spec.plan_only}; see what it would do: harness run {spec.recipe} --plan")
+
+
 def command(spec: RunSpec, environment: BuiltEnvironment) -> tuple[str, ...]:
     """The arguments to start, their program found. Raises UsageError where there is no such program."""
     if spec.env and spec.argv[0] == "python":

@@ -18,7 +18,7 @@ from harness.pin.venvs import data_folder
 from harness.places import Places
 from harness.records import BuiltEnvironment, Run, RunSpec, Value
 from harness.run.orders import built, built_from_lock, found_environment
-from harness.run.prepare import check_devices
+from harness.run.prepare import check_startable
 from harness.run.resolve import default_config, recipes
 from harness.run.runner import Order
 
@@ -44,7 +44,7 @@ def plan_rerun(
         raise UsageError(
             f"run {run.id} had a secret among its arguments, which is not recorded: run the command yourself"
         )
-    check_devices(spec)
+    check_startable(spec)
     environment, about_environment = _environment(run, where, say)
     code_folder, about_code = _code(run, where)
     data = data_folder(where, say) if spec.data else None

@@ -11,6 +11,7 @@ from typing import Any
 from harness.config import override
 from harness.errors import UsageError
 from harness.records import RunSpec
+from harness.run.prepare import check_devices
 
 Recipe = Callable[..., RunSpec]
 
@@ -34,6 +35,22 @@ def resolve(name: str, assignments: Sequence[str] = ()) -> RunSpec:
         raise UsageError(f"unknown recipe {name}: {hint}")
     recipe = known[name]
     return recipe(override(default_config(recipe), assignments))
+
+
+def choose_recipe() -> tuple[str, str]:
+    """The recipe for a request that names none, and why: one made for this machine's GPUs, or else the small one."""
+    refused = []
+    for name, recipe in recipes().items():
+        spec = recipe()
+        if spec.needs_gpus:
+            try:
+                check_devices(spec)
+            except UsageError as error:
+                refused.append(str(error).partition(";")[0])
+            else:
+                return name, f"its {spec.needs_gpus} {spec.needs_gpu_name} GPUs are here"
+    default: str = importlib.import_module("experiments.recipes").DEFAULT
+    return default, "; ".join(refused)
 
 
 def default_config(recipe: Recipe) -> Any:

@@ -32,7 +32,7 @@ from harness.run import process, telemetry
 from harness.run.folder import RunFolder
 from harness.run.follow import Follower
 from harness.run.logsteps import LogSteps, compiled
-from harness.run.prepare import Prepared, check_devices, command, prepare, variables
+from harness.run.prepare import Prepared, check_startable, command, prepare, variables
 from harness.run.verdict import Verdict, judge, kills_for_memory
 
 
@@ -76,7 +76,7 @@ def execute(order: Order, where: Places, observer: Observer, mirror: Mirror | No
     Raises UsageError, with nothing started and no folder made, for a command, a GPU or an expression that is not
     there; an error of the harness itself ends the child, is written into the record, and is raised.
     """
-    check_devices(order.spec)
+    check_startable(order.spec)
     argv = command(order.spec, order.environment)
     log_steps = LogSteps(compiled(order.spec.tokens_regex)) if order.spec.tokens_regex else None
     folder = RunFolder.create(where.runs, order.spec.recipe or Path(order.spec.argv[0]).name)

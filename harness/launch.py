@@ -1,0 +1,99 @@
+"""Composes a run: the runner, its mirror, and what the terminal shows; and the plan of one that is not started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness.errors import HarnessError, RecordError
+from harness.pin import venvs
+from harness.pin.aside import Say
+from harness.places import Places
+from harness.records import Run, RunSpec
+from harness.run.folder import run_folders
+from harness.run.mirror import MirrorResult, finish, start_follower
+from harness.run.orders import built
+from harness.run.runner import Order, execute, reap
+from harness.terminal import Watch
+
+PLANNER = "cpu"
+"""The environment that plans for one that is not built here: the figures come from shapes alone."""
+
+
+def start(order: Order, where: Places, console: Console, quiet_stdout: bool = False) -> tuple[Run, str]:
+    """Make the run, shown on ``console`` and mirrored live. Returns its record, and in a line what MLflow has of it."""
+    mirrored: list[MirrorResult] = []
+
+    with Watch(console, order.spec.recipe, order.spec.env, quiet_stdout) as watch:
+
+        @contextmanager
+        def mirror(folder: Path) -> Iterator[None]:
+            follower = start_follower(folder, where)
+            try:
+                yield
+            finally:
+                watch.stop()
+                mirrored.append(_finish(follower, folder, console))
+
+        run = execute(order, where, watch, mirror)
+    return run, _in_words(mirrored[0], run)
+
+
+def _finish(follower: subprocess.Popen[bytes], folder: Path, console: Console) -> MirrorResult:
+    if follower.poll() is None:
+        console.print("sending the rest to MLflow ...", style="dim")
+    try:
+        return finish(follower, folder)
+    except KeyboardInterrupt:
+        return MirrorResult("failed", "", None, "not waited for; the mirror goes on by itself")
+
+
+def _in_words(result: MirrorResult, run: Run) -> str:
+    if result.status == "failed":
+        return f"warning: {result.reason}; fill it in later: harness mirror {run.id}"
+    return f"{result.status} as {result.mlflow_run_id}"
+
+
+def reap_dead(where: Places) -> None:
+    """Write down the end of every run whose harness died. A folder that cannot be read is left as it is."""
+    for folder in run_folders(where.runs):
+        try:
+            reap(folder)
+        except RecordError:
+            continue
+
+
+def plan(spec: RunSpec, where: Places, say: Say) -> dict[str, Any]:
+    """What a run of ``spec`` would be: ``{"spec", "environment", "devices", "notes"}``. Starts no training."""
+    listed = next(row for row in venvs.list_environments(where) if row.name == spec.env)
+    memory = _memory(spec, where, spec.env if listed.built else PLANNER, say) if spec.plan_argv else {}
+    return {"spec": spec.to_json(), "environment": asdict(listed), **memory}
+
+
+def _memory(spec: RunSpec, where: Places, env: str, say: Say) -> dict[str, Any]:
+    python = built(env, where, say=say).python
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "spec.json").write_text(json.dumps(spec.to_json()), encoding="utf-8")
+        variables = {
+            **os.environ,
+            "HARNESS_RUN": folder,
+            "HARNESS_STATE": str(where.state),
+            "PYTHONPATH": str(where.root),
+        }
+        done = subprocess.run(
+            [python, *spec.plan_argv[1:]], cwd=where.root, env=variables, capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise HarnessError(f"the plan of {spec.recipe} failed: {last}")
+    planned: dict[str, Any] = json.loads(done.stdout)
+    return planned
