@@ -12,8 +12,8 @@ from harness.records import (
     Compile,
     Eval,
     Event,
-    Finished,
     Fingerprint,
+    Finished,
     Interval,
     Result,
     RunSpec,
@@ -53,7 +53,8 @@ def events(steps: int = 40, speed: float = 1.0) -> list[Event]:
     said += [Eval(2.0, "before", EVALS["before"], lossless=True), Compile(9.0, "drafter", 6.5, 1, 0, 12)]
     for n in range(1, steps + 1):
         seconds = (0.20 + 0.01 * math.sin(n)) / speed
-        phases = {"target": 0.4 * seconds, "forward": 0.3 * seconds, "backward": 0.25 * seconds, "other": 0.05 * seconds}
+        shares = {"target": 0.4, "forward": 0.3, "backward": 0.25, "other": 0.05}
+        phases = {name: share * seconds for name, share in shares.items()}
         metrics = {"loss": 1 + 5 * math.exp(-n / 20), "lr": 3e-4}
         said.append(Step(9 + 0.2 * n / speed, n, "drafter", "cpu", seconds, 4000, 96, phases, metrics))
     end = 9 + 0.2 * steps / speed

@@ -34,6 +34,11 @@ STEPS = st.fixed_dictionaries(
 )
 OTHERS = st.just({"kind": "note", "t": 1.0, "text": "hello", "level": "info"})
 
+ONE = {
+    "kind": "step", "t": 1.0, "step": 1, "role": "r", "device": "cpu", "seconds": 0.5, "tokens": 3, "padding": 0,
+    "phases": {}, "metrics": {},
+}  # fmt: skip
+
 
 def write(folder: Path, events: list[dict[str, Any]], tail: str = "") -> None:
     (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events) + tail)
@@ -66,15 +71,13 @@ def test_the_table_says_what_the_lines_say(events: list[dict[str, Any]], rows: i
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
-    step = {"kind": "step", "t": 1.0, "step": 1, "role": "r", "device": "cpu", "seconds": 0.5, "tokens": 3, "padding": 0}
-    write(tmp_path, [{**step, "phases": {}, "metrics": {}}], tail='{"kind":"step","t":2.0,"st')
+    write(tmp_path, [ONE], tail='{"kind":"step","t":2.0,"st')
     assert columns.write_columns(tmp_path) == 1
     assert columns.read_columns(tmp_path, ["tokens"]).to_pydict() == {"tokens": [3]}
 
 
 def test_a_failed_write_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = {"kind": "step", "t": 1.0, "step": 1, "role": "r", "device": "cpu", "seconds": 0.5, "tokens": 3, "padding": 0}
-    write(tmp_path, [{**step, "phases": {}, "metrics": {}}])
+    write(tmp_path, [ONE])
     columns.write_columns(tmp_path)
     before = (tmp_path / "steps.parquet").read_bytes()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -55,7 +56,7 @@ def test_no_token_and_no_second_is_lost_by_thinning() -> None:
     speeds = [p for p in points if p.key == "throughput/ktok_s"]
     walls = {p.step: p.value / 1000 for p in points if p.key == "phase/step_ms"}
     starts = [0, *(p.step for p in speeds)]
-    spans = [end - start for start, end in zip(starts, starts[1:], strict=False)]
+    spans = [end - start for start, end in pairwise(starts)]
     assert starts[-1] == total
     taken = [walls[p.step] * span for p, span in zip(speeds, spans, strict=True)]
     assert math.isclose(sum(taken), sum(seconds), rel_tol=1e-9)

@@ -6,18 +6,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import samples
 
 from harness.places import Places
 from harness.records import Status
 from harness.run.folder import RunFolder
 from harness.run.mirror import MirrorState, create_store, finish, mirror_once, start_follower
 from harness.run.point_source import PointSource
+from tests import samples
 
 tracking = pytest.importorskip("harness.run.tracking", reason="mlflow is not in this environment")
 
@@ -242,9 +242,9 @@ def test_two_mirrors_of_one_folder_do_not_work_at_once(tmp_path: Path, uri: str)
 
 
 @pytest.fixture
-def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    yield Places(root=ROOT, state=tmp_path / "state", runs=tmp_path / "runs")
+    return Places(root=ROOT, state=tmp_path / "state", runs=tmp_path / "runs")
 
 
 @pytest.mark.slow
