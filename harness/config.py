@@ -70,17 +70,18 @@ def unflatten(cls: type[C], flat: Mapping[str, Value]) -> C:
 
 def _types(cls: type[Any], prefix: str = "") -> dict[str, Any]:
     """``{"train.batch": int, ...}``: the declared type of every leaf."""
-    types_: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, hint in get_type_hints(cls).items():
-        types_ |= _types(hint, f"{prefix}{name}.") if is_dataclass(hint) else {prefix + name: hint}
-    return types_
+        inner = isinstance(hint, type) and is_dataclass(hint)
+        found |= _types(hint, f"{prefix}{name}.") if inner else {prefix + name: hint}
+    return found
 
 
 def _build(cls: type[C], flat: Mapping[str, Value], prefix: str) -> C:
     hints = get_type_hints(cls)
     return cls(
         **{
-            f.name: _build(hints[f.name], flat, f"{prefix}{f.name}.")  # type: ignore[arg-type]
+            f.name: _build(hints[f.name], flat, f"{prefix}{f.name}.")
             if is_dataclass(hints[f.name])
             else flat[prefix + f.name]
             for f in fields(cls)  # type: ignore[arg-type]
