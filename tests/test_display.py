@@ -150,7 +150,7 @@ def test_the_summary_has_the_figures_and_the_next_commands(tmp_path: Path) -> No
         "empty → 10.0 MB in 32 entries",
         "http://127.0.0.1:5000",
         "harness show 20261129-172855-tiny-3f2a",
-        "nox -s ui",
+        "harness ui",
         "harness rerun 20261129-172855-tiny-3f2a",
     ):
         assert words in text
