@@ -1,0 +1,188 @@
+"""The figures of a run, against series whose answer is known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records import CacheState, Compile, Eval, Event, Started, Step
+from harness.run.summary import cache_start, mser, ratio_interval, slowest_by_number, summarise, warm_up
+
+
+def series(seconds: Sequence[float], tokens: Sequence[int] | int = 1000, role: str = "drafter") -> list[Event]:
+    """Steps one after the other from t = 1."""
+    events: list[Event] = [Started(0.5, 1)]
+    t = 1.0
+    for number, spent in enumerate(seconds, 1):
+        t += spent
+        count = tokens if isinstance(tokens, int) else tokens[number - 1]
+        events.append(Step(t, number, role, "cpu", spent, count, phases={"forward": spent}))
+    return events
+
+
+@given(st.integers(9, 300), st.floats(1e-4, 100), st.integers(1, 10**6))
+def test_a_constant_series_gives_its_own_rate_and_no_doubt(count: int, seconds: float, tokens: int) -> None:
+    summary = summarise(series([seconds] * count, tokens))
+    rate = summary.throughput_tok_s
+    assert rate is not None
+    assert rate.value == pytest.approx(tokens / seconds)
+    assert rate.high - rate.low <= 1e-6 * rate.value
+    assert summary.warmup_steps == 1  # the first step, by rule
+    assert sum(summary.phases.values()) == pytest.approx(seconds * (count - 1))
+
+
+def test_the_figures_of_a_literal_series() -> None:
+    """Eleven steps: the first two slow, one compile in the middle, 100 tokens each."""
+    seconds = [9.0, 4.0, 1.0, 1.2, 0.8, 5.0, 1.0, 1.2, 0.8, 1.0, 1.0]
+    events = series(seconds, 100)
+    events.insert(7, Compile(events[6].t, "drafter", 3.5, step=6, hits=2, misses=1, reason="a new shape"))
+    summary = summarise(events, CacheState(10, 1))
+    assert (summary.steps, summary.tokens) == (11, 1100)
+    assert summary.warmup_steps == 2
+    assert summary.compile_steps == 1
+    assert summary.compile_s == 3.5
+    assert (summary.cache_hits, summary.cache_misses, summary.cache_start) == (2, 1, "partial")
+    assert summary.first_step_s == pytest.approx(10.0)
+    assert summary.throughput_tok_s is not None
+    assert summary.throughput_tok_s.value == pytest.approx(800 / 8.0)
+    assert summary.whole_run_tok_s == pytest.approx(1100 / (1 + sum(seconds)))
+    assert summary.warmup_steps + summary.compile_steps + 8 == summary.steps  # nothing is silently dropped
+
+
+def test_the_interval_of_a_literal_series_is_the_textbooks() -> None:
+    """Four batches of residuals -1, 1, -1, 1 at one second each: t(3) * sd / 2, and no correlation to widen it."""
+    tokens = np.array([9.0, 9.0, 11.0, 11.0, 9.0, 9.0, 11.0, 11.0])
+    interval = ratio_interval(tokens, np.ones(8))
+    half = 3.182446 * math.sqrt(4 / 3) / 2
+    assert (interval.value, interval.low, interval.high) == pytest.approx((10.0, 10 - half, 10 + half), rel=1e-6)
+
+
+def autoregressive(dice: np.random.Generator, count: int, phi: float) -> list[float]:
+    """Step times with a mean of 1 s and a spread of 5 %, each like the one before it."""
+    values, noise = [0.0], dice.normal(size=count + 100)
+    for shock in noise:
+        values.append(phi * values[-1] + shock)
+    return [1 + 0.05 * math.sqrt(1 - phi**2) * value for value in values[-count:]]
+
+
+@pytest.mark.parametrize(
+    ("count", "phi", "least"), [(400, 0.0, 0.92), (400, 0.6, 0.92), (1000, 0.8, 0.91), (100, 0.3, 0.87)]
+)
+def test_the_interval_holds_the_truth_as_often_as_it_says(count: int, phi: float, least: float) -> None:
+    dice = np.random.default_rng(20261129)
+    held = 0
+    for _ in range(300):
+        rate = summarise(series(autoregressive(dice, count, phi))).throughput_tok_s
+        assert rate is not None
+        held += rate.low <= 1000 <= rate.high
+    assert held / 300 >= least
+
+
+def test_successive_steps_that_are_alike_widen_the_interval() -> None:
+    dice = np.random.default_rng(1)
+    widths = []
+    for phi in (0.0, 0.8):
+        rates = [summarise(series(autoregressive(dice, 400, phi))).throughput_tok_s for _ in range(40)]
+        widths.append(np.mean([rate.high - rate.low for rate in rates if rate]))
+    assert widths[1] > 2 * widths[0]  # by theory 3 times: sqrt((1 + 0.8) / (1 - 0.8))
+
+
+@pytest.mark.parametrize("slow", [5, 20, 60])
+def test_a_slow_beginning_is_warm_up_and_a_slow_end_is_not(slow: int) -> None:
+    dice = random.Random(slow)
+    steady = [dice.gauss(1, 0.02) for _ in range(200)]
+    begun = summarise(series([3.0] * slow + steady[slow:]))
+    assert slow <= begun.warmup_steps <= slow + 40
+    ended = summarise(series(steady[:-slow] + [3.0] * slow))
+    assert ended.warmup_steps <= 101
+    assert ended.throughput_tok_s is not None
+    assert ended.throughput_tok_s.value < 1000 / 1.04
+
+
+def test_mser_cuts_at_the_literal_place() -> None:
+    assert mser(np.array([9.0, 5.0, 1.0, 1.1, 0.9, 1.0, 1.1, 0.9])) == 2
+    assert mser(np.array([1.0] * 8)) == 0
+    assert mser(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 9.0])) <= 3  # never more than half
+    assert warm_up([5.0, 1.0, 1.0], [1, 1, 1]) == 0  # too few to judge
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=4, max_size=60))
+def test_mser_is_the_brute_force_minimum(values: list[float]) -> None:
+    array = np.array(values)
+    scores = [
+        float(np.sum((array[d:] - array[d:].mean()) ** 2)) / (len(array) - d) ** 2 for d in range(len(array) // 2 + 1)
+    ]
+    assert scores[mser(array)] <= min(scores) + 1e-9 * max(1.0, float(np.sum(array**2)))
+
+
+def test_fewer_than_eight_steady_steps_give_no_throughput() -> None:
+    assert summarise(series([1.0] * 8)).throughput_tok_s is None
+    assert summarise(series([1.0] * 9)).throughput_tok_s is not None
+
+
+def test_devices_add_their_tokens_and_the_slowest_gives_the_seconds() -> None:
+    events: list[Event] = []
+    for number in range(1, 21):
+        for device, spent in (("cuda:5", 1.0), ("cuda:6", 2.0), ("cuda:7", 1.5)):
+            step = Step(2.0 * number, number, "drafter", device, spent, 100, 10, {"forward": spent}, {"loss": spent})
+            events.append(step)
+        events.append(Step(2.0 * number, number, "target", "cuda:0", 9.0, 0, phases={"target": 9.0}))
+    summary = summarise(events)
+    assert (summary.steps, summary.tokens, summary.padding) == (20, 6000, 600)
+    assert summary.throughput_tok_s is not None
+    assert summary.throughput_tok_s.value == pytest.approx(300 / 2.0)
+    assert summary.phases == pytest.approx({"forward": 2.0 * 19})
+    assert summary.loss_last == pytest.approx(1.5)
+    joined = slowest_by_number([e for e in events if isinstance(e, Step) and e.role == "drafter"])
+    assert [(j.step, j.device, j.tokens) for j in joined[:2]] == [(1, "cuda:6", 300), (2, "cuda:6", 300)]
+
+
+def test_a_compilation_is_found_by_phase_by_number_and_by_time() -> None:
+    events = series([1.0] * 20)
+    by_phase = events[5]
+    assert isinstance(by_phase, Step)
+    events[5] = Step(**{**vars(by_phase), "phases": {"compile": 0.5, "forward": 0.5}})
+    events.append(Compile(100.0, "by number", 0.5, step=8))
+    events.append(Compile(11.9, "by time", 0.5))  # inside step 11, from 11 to 12
+    events.append(Compile(1.0, "before the first step", 0.5))  # ends where the first step begins
+    summary = summarise(events)
+    assert summary.compile_steps == 3
+    assert summary.warmup_steps == 1
+
+
+def test_evaluations_and_the_lossless_verdict() -> None:
+    events: list[Event] = [
+        Eval(1.0, "before", {"accept_length": 1.0}, lossless=True),
+        Eval(2.0, "step", {"accept_length": 1.5}),
+        Eval(3.0, "step", {"accept_length": 1.7}),
+        Eval(4.0, "after", {"accept_length": 2.5}, lossless=False),
+    ]
+    summary = summarise(events)
+    assert summary.evals == {n: {"accept_length": v} for n, v in (("before", 1.0), ("step", 1.7), ("after", 2.5))}
+    assert summary.lossless is False
+    assert summarise(events[:3]).lossless is True
+    assert summarise(events[1:3]).lossless is None
+    assert summarise([]) == summarise(iter(()))
+    assert summarise([]).steps == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "hits", "misses", "start"),
+    [
+        (None, 5, 0, "unknown"),
+        (CacheState(0, 0), 0, 3, "cold"),
+        (CacheState(0, 0), 3, 3, "cold"),  # hits on what this very run put there
+        (CacheState(9, 9), 3, 0, "warm"),
+        (CacheState(9, 9), 3, 1, "partial"),
+        (CacheState(9, 9), 0, 4, "cold"),  # what is there is another's
+        (CacheState(9, 9), 0, 0, "unknown"),
+    ],
+)
+def test_how_a_cache_started(before: CacheState | None, hits: int, misses: int, start: str) -> None:
+    assert cache_start(before, hits, misses) == start
