@@ -112,9 +112,9 @@ class DataConfig:
     """The sequences that the drafter trains on."""
 
     kind: Literal["on_policy", "text"] = workload("on_policy")  # the target's own continuations, or text as it is
-    sequences: int = workload(768)
-    length: int = workload(64)  # tokens a sequence, its prompt included
-    prompt: int = workload(16)  # tokens of text that the target continues (on_policy)
+    sequences: int = workload(384)
+    length: int = workload(128)  # tokens a sequence, its prompt included
+    prompt: int = workload(32)  # tokens of text that the target continues (on_policy)
     seed: int = workload(0)
 
     def __post_init__(self) -> None:
@@ -128,8 +128,8 @@ class TrainConfig:
     """How the drafter is optimised."""
 
     steps: int = workload(500)
-    batch: int = workload(8)  # sequences a step
-    anchors: int = workload(16)  # block slots a sequence; where fewer anchors are valid, slots stay empty
+    batch: int = workload(4)  # sequences a step
+    anchors: int = workload(32)  # block slots a sequence; where fewer anchors are valid, slots stay empty
     lr: float = workload(3e-3)
     warmup: float = workload(0.04)  # share of the steps
     clip: float = workload(1.0)  # greatest norm of the gradient
