@@ -82,7 +82,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def lock(session: nox.Session) -> None:
     """Compile the locks anew: -- [ENV ...] [--upgrade], or --check that they satisfy what they were compiled from."""
-    _run(session, "tools", "-m", "harness.pin.compile_lock", *session.posargs)
+    _run(session, "tools", "-m", "harness.pin.lock_command", *session.posargs)
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""Compile and check the locks: ``nox -s lock [-- ENV ...] [--upgrade | --check]``.
+"""Compile an environment's locks.
 
 pip-tools compiles under each Python that an environment is for, oldest first, in the tools environment of that
 Python. Each later Python starts from the pins of the first, so that they agree wherever they can; one that still
@@ -8,31 +8,28 @@ and hashes come from the index's pages (``index_hashes``).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import EnvironmentFault, HarnessError
+from harness.errors import EnvironmentFault
 from harness.pin.aside import replace_text, say_on_stderr
 from harness.pin.environments import (
     environment,
-    load_environments,
-    lock_for,
     lock_path,
     official_hashes,
     own_lock_path,
 )
-from harness.pin.indexes import pip_settings, uv_variables
+from harness.pin.indexes import local_path, pip_settings
 from harness.pin.locks import parse_pins
-from harness.pin.venvs import ensure, find_uv
-from harness.places import Places, places
+from harness.pin.venvs import ensure
+from harness.places import Places
 from harness.records import Environment, Pin
 
 _PIP_COMPILE = (
@@ -88,11 +85,11 @@ def _write(path: Path, name: str, versions: tuple[str, ...], body: str) -> Path:
 def _compile(env: Environment, version: str, where: Places, seed: str) -> str:
     """The text of the lock of ``env`` under ``version``, with the pins of the lock ``seed`` kept where they may be."""
     tools = ensure("tools", where, python=version)
-    with tempfile.TemporaryDirectory() as folder, _stand_ins(env, where) as links:
+    with tempfile.TemporaryDirectory() as folder, stand_ins(env, where) as links:
         output, official = Path(folder) / "lock.txt", Path(folder) / "hashes.json"
         output.write_text(seed, encoding="utf-8")
         official.write_text(json.dumps(official_hashes(where)), encoding="utf-8")
-        sources = [f"--constraint={path.name}" for path in _included_locks(env, version, where)]
+        sources = [f"--constraint={path.name}" for path in included_locks(env, version, where)]
         if links:
             sources.append(f"--find-links={links}")
         arguments = [*_PIP_COMPILE, *sources, f"--output-file={output}", f"{env.name}.in"]
@@ -116,7 +113,7 @@ def _compile(env: Environment, version: str, where: Places, seed: str) -> str:
         return output.read_text(encoding="utf-8")
 
 
-def _included_locks(env: Environment, version: str, where: Places) -> list[Path]:
+def included_locks(env: Environment, version: str, where: Places) -> list[Path]:
     """The locks of the environments that ``NAME.in`` takes in by ``-r OTHER.in``: what they pin holds here too."""
     text = (where.root / "envs" / f"{env.name}.in").read_text(encoding="utf-8")
     names = re.findall(r"^-r\s+(\S+)\.in\s*$", text, flags=re.MULTILINE)
@@ -124,89 +121,16 @@ def _included_locks(env: Environment, version: str, where: Places) -> list[Path]
 
 
 @contextmanager
-def _stand_ins(env: Environment, where: Places) -> Iterator[Path | None]:
+def stand_ins(env: Environment, where: Places) -> Iterator[Path | None]:
     """A folder in which each wheel that only the extra index lists stands for every Python; None where it is not here.
 
     A machine may have torch 2.13.0+cpu in a find-links folder for one Python, and not reach the index with the
     others. What a release asks for is the same in each of its wheels, and the hashes are known (``official_hashes``).
     """
-    folders = [Path(link.removeprefix("file://")) for link in pip_settings().find_links]
+    folders = [folder for link in pip_settings().find_links if (folder := local_path(link))]
     with tempfile.TemporaryDirectory() as name:
         for pin in official_hashes(where):
             stem = pin.replace("==", "-")
             for wheel in [found for folder in folders for found in folder.glob(f"{stem}-*.whl")][:1]:
                 (Path(name) / f"{stem}-py3-none-any.whl").symlink_to(wheel)
         yield Path(name) if env.extra_index and any(Path(name).iterdir()) else None
-
-
-def check_environment(env: Environment, where: Places) -> tuple[str, ...]:
-    """Why the locks of ``env`` do not satisfy ``NAME.in``, a line each; nothing where they do."""
-    return tuple(complaint for version in env.python for complaint in _check(env, version, where))
-
-
-def _check(env: Environment, version: str, where: Places) -> Iterator[str]:
-    """Resolve again with uv, which keeps each pin that may stay: a lock that satisfies its source comes out the same."""
-    lock = lock_for(env, version, where)
-    with tempfile.TemporaryDirectory() as folder, _stand_ins(env, where) as links:
-        output = Path(folder) / "lock.txt"
-        output.write_text(Path(lock.path).read_text(encoding="utf-8"), encoding="utf-8")
-        settings = pip_settings()
-        environ = {**os.environ, **uv_variables(settings, (env.extra_index,) if env.extra_index and not links else ())}
-        options = ["--quiet", "--no-header", "--generate-hashes", "--strip-extras", f"--python-version={version}"]
-        options += [f"--find-links={link}" for link in (*settings.find_links, links) if link]
-        options += [] if env.dependencies else ["--no-deps"]
-        options += [f"--constraint={path.name}" for path in _included_locks(env, version, where)]
-        command = [str(find_uv(where)), "pip", "compile", *options, f"--output-file={output}", f"{env.name}.in"]
-        done = subprocess.run(
-            command,
-            cwd=where.root / "envs",
-            env=environ,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            yield f"{env.name}, Python {version}: {' '.join(done.stderr.split())}"
-            return
-        pinned = {pin.name: pin.version for pin in lock.pins}
-        wanted = {pin.name: pin.version for pin in _pins(output.read_text(encoding="utf-8"))}
-    yield from _differences(f"{env.name}, Python {version}", pinned, wanted)
-
-
-def _differences(where: str, pinned: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[str]:
-    for name in sorted(pinned.keys() | wanted.keys()):
-        if name not in pinned:
-            yield f"{where}: {name} is asked for and not in the lock"
-        elif name not in wanted:
-            yield f"{where}: {name}=={pinned[name]} is in the lock and nothing asks for it"
-        elif pinned[name] != wanted[name]:
-            yield f"{where}: {name}=={pinned[name]} is in the lock, and what is asked for needs {name}=={wanted[name]}"
-
-
-def main(arguments: list[str]) -> int:
-    """The command line; returns the exit code: 1 where a lock fails the check or cannot be written, 2 for misuse."""
-    parser = argparse.ArgumentParser(prog="nox -s lock --", description="Compile the locks of envs/, or check them.")
-    parser.add_argument("env", nargs="*", metavar="ENV", help="an environment of envs/envs.toml; all without one")
-    parser.add_argument("--upgrade", action="store_true", help="take the newest versions instead of keeping the pins")
-    parser.add_argument("--check", action="store_true", help="only say whether the locks satisfy what they are made of")
-    options = parser.parse_args(arguments)
-    where = places()
-    try:
-        chosen = [environment(name, where) for name in options.env or load_environments(where)]
-        if not options.check:
-            for env in chosen:
-                paths = compile_environment(env, where, options.upgrade)
-                say_on_stderr(f"wrote {', '.join(path.name for path in paths)}")
-            return 0
-        complaints = [complaint for env in chosen for complaint in check_environment(env, where)]
-    except HarnessError as error:
-        say_on_stderr(str(error))
-        return error.exit_code
-    for complaint in complaints:
-        say_on_stderr(f"{complaint}; lock it anew: nox -s lock -- {complaint.partition(',')[0]}")
-    return 1 if complaints else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -116,16 +116,21 @@ def find_python(version: str) -> Path | None:
     return None
 
 
-def choose_python(env: Environment) -> tuple[str, Path]:
-    """The version and interpreter to build ``env`` with: the running one where its lock holds, else the first found.
+def by_preference(env: Environment) -> tuple[str, ...]:
+    """The Pythons that ``env`` is locked for, the running one before the others."""
+    return tuple(sorted(env.python, key=lambda version: version != RUNNING))
+
+
+def choose_python(env: Environment, python: str | None = None) -> tuple[str, Path]:
+    """The version and interpreter to build ``env`` with: ``python``, or the running one, or the first found.
 
     Raises EnvironmentFault where this machine has no Python that the environment is locked for.
     """
-    for version in sorted(env.python, key=lambda version: version != RUNNING):
+    versions = (python,) if python else by_preference(env)
+    for version in versions:
         if path := find_python(version):
             return version, path
-    wanted = " or ".join(env.python)
     raise EnvironmentFault(
-        f"{env.name} needs Python {wanted}, and this machine has only {RUNNING}; "
-        f"install one, for example: uv python install {env.python[-1]}"
+        f"{env.name} needs Python {' or '.join(versions)}, and this machine has {RUNNING}; "
+        f"install one, for example: uv python install {versions[-1]}"
     )

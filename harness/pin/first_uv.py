@@ -16,11 +16,10 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
-from harness.pin.indexes import IndexSettings, pip_settings
+from harness.pin.indexes import IndexSettings, page_links, pip_settings
 from harness.records import Lock, Pin
 
 
@@ -54,27 +53,12 @@ def _pip(pin: Pin, interpreter: Path, folder: Path) -> tuple[str | Path, ...]:
     return ("-m", "pip") if own.returncode == 0 else (_fetch_wheel(pin, pip_settings(), folder) / "pip",)
 
 
-class _Links(HTMLParser):
-    """The addresses of the links of a Simple page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = list[str]()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a" and (address := dict(attrs).get("href")):
-            self.found.append(address)
-
-
 def _fetch_wheel(pin: Pin, settings: IndexSettings, folder: Path) -> Path:
     """The universal wheel of ``pin``, from the first index that has it, its hash checked."""
     name = f"{pin.name}-{pin.version}-py3-none-any.whl"
     for index in (settings.index, *settings.extra):
         page = f"{index}/{pin.name}/"
-        links = _Links()
-        links.feed(_read(page, settings).decode("utf-8", "replace"))
-        for address in links.found:
-            url = urllib.parse.urljoin(page, address)
+        for url in page_links(_read(page, settings).decode("utf-8", "replace"), page):
             if urllib.parse.unquote(urllib.parse.urlsplit(url).path).endswith("/" + name):
                 content = _read(url, settings)
                 found = "sha256:" + hashlib.sha256(content).hexdigest()

@@ -8,8 +8,10 @@ from __future__ import annotations
 import configparser
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 
 PYPI = "https://pypi.org/simple"
@@ -56,28 +58,72 @@ def pip_settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
             values[key.removeprefix("PIP_").replace("_", "-").lower()] = value
     return IndexSettings(
         index=values.get("index-url", PYPI).strip().rstrip("/"),
-        extra=tuple(values.get("extra-index-url", "").split()),
+        extra=tuple(url.rstrip("/") for url in values.get("extra-index-url", "").split()),
         find_links=tuple(values.get("find-links", "").split()),
         trusted_hosts=tuple(values.get("trusted-host", "").split()),
         cert=values.get("cert"),
     )
 
 
-def uv_variables(
-    settings: IndexSettings, also: tuple[str, ...] = (), environ: Mapping[str, str] = os.environ
-) -> dict[str, str]:
-    """The variables that tell uv the same; one that the user has set stays. The indexes ``also`` are asked in any case.
+class _Links(HTMLParser):
+    """Collects where the links of a page lead."""
 
-    Like pip, uv is to ask every index and let the lock's hashes decide. Its own rule, the first index that knows the
-    name, would stop at a mirror that holds one platform's file.
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = list[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a" and (address := dict(attrs).get("href")):
+            self.found.append(address)
+
+
+def page_links(page: str, url: str) -> list[str]:
+    """The addresses of the files that an index's page at ``url`` lists."""
+    links = _Links()
+    links.feed(page)
+    return [urllib.parse.urljoin(url, address) for address in links.found]
+
+
+def local_path(url: str) -> Path | None:
+    """The path that a ``file:`` address or a plain path names; None for an address elsewhere."""
+    parts = urllib.parse.urlsplit(url)
+    return Path(urllib.parse.unquote(parts.path)) if parts.scheme in ("", "file") else None
+
+
+def _folders_of_local_index(index: str, names: Iterable[str]) -> set[str]:
+    """The folders with the files that an index on this machine's disk lists for ``names``."""
+    folders = set[str]()
+    for name in names:
+        page = (local_path(index) or Path()) / name / "index.html"
+        if page.exists():
+            links = page_links(page.read_text(encoding="utf-8"), f"{index}/{name}/")
+            folders |= {str(path.resolve().parent) for link in links if (path := local_path(link))}
+    return folders
+
+
+def uv_variables(
+    settings: IndexSettings,
+    names: Iterable[str],
+    also: tuple[str, ...] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """The variables that tell uv where the packages ``names`` come from, the indexes ``also`` last.
+
+    To pip all places are one heap of files, of which the lock's hashes choose. uv takes a version's files from one
+    index alone, so that a mirror on disk with a single platform's file would hide the others: such a mirror is
+    given as folders of files, which uv does add to an index's. What the user has told uv already stays.
     """
-    extra = tuple(environ["UV_INDEX"].split()) if "UV_INDEX" in environ else settings.extra
+    on_disk = [index for index in settings.extra if local_path(index)]
+    folders = [folder for index in on_disk for folder in sorted(_folders_of_local_index(index, names))]
+    if "UV_INDEX" in environ or "UV_DEFAULT_INDEX" in environ:
+        indexes = (*environ.get("UV_INDEX", "").split(), environ.get("UV_DEFAULT_INDEX", settings.index), *also)
+    else:
+        indexes = (settings.index, *(index for index in settings.extra if index not in on_disk), *also)
     told = {
-        "UV_DEFAULT_INDEX": settings.index,
-        "UV_FIND_LINKS": ",".join(settings.find_links),
+        "UV_FIND_LINKS": ",".join(dict.fromkeys((*settings.find_links, *folders))),
         "UV_INSECURE_HOST": " ".join(settings.trusted_hosts),
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "SSL_CERT_FILE": settings.cert or "",
     }
     kept = {key: value for key, value in told.items() if value and key not in environ}
-    return {**kept, "UV_INDEX": " ".join((*extra, *also))} if extra or also else kept
+    return {**kept, "UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
