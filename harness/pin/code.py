@@ -55,22 +55,27 @@ def read_code(folder: Path, apart_from: Sequence[Path] = ()) -> Code | None:
     Untracked files are in the patch unless git ignores them, they lie under ``apart_from`` (run folders), they are
     large, or they look like a secret.
     """
-    top = git(folder, "rev-parse", "--show-toplevel", "--absolute-git-dir", "--verify", "HEAD")
-    if top is None or len(lines := top.decode().splitlines()) != 3:
+    wanted = ("--show-toplevel", "--path-format=absolute", "--git-path", "index", "--git-path", "objects", "HEAD")
+    answer = git(folder, "rev-parse", *wanted)
+    if answer is None or len(lines := answer.decode().splitlines()) != 4:
         return None
-    root, git_folder, commit = Path(lines[0]), Path(lines[1]), lines[2]
+    root, users_index, objects, commit = Path(lines[0]), Path(lines[1]), lines[2], lines[3]
     taken, left_out = _untracked(root, apart_from)
-    with tempfile.TemporaryDirectory(prefix="harness-index-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="harness-git-") as scratch:
         index = Path(scratch) / "index"
-        if (git_folder / "index").exists():
-            shutil.copyfile(git_folder / "index", index)
-        variables = {"GIT_INDEX_FILE": str(index)}
+        if users_index.exists():
+            shutil.copyfile(users_index, index)
+        variables = {
+            "GIT_INDEX_FILE": str(index),
+            "GIT_OBJECT_DIRECTORY": scratch,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
+        }
         if taken:
-            # Intent to add puts a name into the scratch index and no object anywhere.
+            # Intent to add puts names into the scratch index, and no file's bytes into any store of objects.
             names = b"\0".join(os.fsencode(name) for name in taken)
             options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
             git(root, "--literal-pathspecs", "add", *options, variables=variables, stdin=names)
-        patch = git(root, "diff", "HEAD", *_PATCH_OPTIONS, variables=variables)
+        patch = git(root, "-c", "core.quotePath=true", "diff", "HEAD", *_PATCH_OPTIONS, variables=variables)
     return None if patch is None else Code(root, commit, patch, tuple(left_out))
 
 

@@ -15,6 +15,7 @@ _WORDS = (
     "TOKEN", "KEY", "PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE", "SIGNATURE"
 )  # fmt: skip
 _HARMLESS = re.compile("TOKENIZER")
+_CARD = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")  # a card's name, which is no secret
 
 _KNOWN_VALUES = re.compile(
     r"""
@@ -46,7 +47,7 @@ def holds_secret(text: str) -> bool:
 
 def value_is_secret(value: str) -> bool:
     """Whether ``value`` is, or contains, what looks like a secret: of a known form, or long, opaque and no path."""
-    return holds_secret(value) or any(_is_opaque(piece) for piece in _SEPARATORS.split(value))
+    return holds_secret(value) or any(_is_opaque(piece) for piece in _SEPARATORS.split(_CARD.sub("", value)))
 
 
 def _is_opaque(piece: str) -> bool:
