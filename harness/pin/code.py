@@ -81,12 +81,14 @@ def read_code(folder: Path, apart_from: Sequence[Path] = ()) -> Code | None:
 
 def _untracked(root: Path, apart_from: Sequence[Path]) -> tuple[list[str], list[str]]:
     """Untracked files: the names that belong into a patch, and those that do not, with the reason."""
+    # A worktree that the harness made lies under such a folder itself, and all of it counts.
+    apart = [folder.resolve() for folder in apart_from if folder.resolve().is_relative_to(root)]
     listed = git(root, "ls-files", "--others", "--exclude-standard", "-z") or b""
     taken: list[str] = []
     left_out: list[str] = []
     for name in (os.fsdecode(raw) for raw in listed.split(b"\0") if raw):
         path = root / name
-        if any(path.is_relative_to(folder) for folder in apart_from) or name.endswith("/"):
+        if any(path.is_relative_to(folder) for folder in apart) or name.endswith("/"):
             continue  # our own records; and a checkout inside this one, which git lists as a folder
         reason = _reason_to_leave_out(path)
         if reason:

@@ -133,6 +133,14 @@ def test_what_does_not_belong_into_a_patch_is_named(repository: Path) -> None:
     assert b"events.jsonl" not in code.patch
 
 
+def test_a_checkout_inside_the_folder_of_run_records_is_read_whole(repository: Path) -> None:
+    """As a worktree is that the harness made: its own place must not hide it."""
+    (repository / "new.py").write_text("x = 1\n")
+    code = read_code(repository, (repository.parent,))
+    assert code is not None
+    assert b"+x = 1" in code.patch
+
+
 def test_outside_git_and_before_the_first_commit_the_code_is_unknown(tmp_path: Path) -> None:
     assert read_code(tmp_path) is None
     git(tmp_path, "init", "-q")
