@@ -1,0 +1,197 @@
+"""The command line as a person meets it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.places import places
+from tests import samples
+
+ROOT = Path(__file__).resolve().parents[1]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One MLflow store for all tests: making one takes MLflow many seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this test alone, out of the way of the real ones; the environments that are built stay where they are."""
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "tinny"], "unknown recipe tinny: did you mean tiny?"),
+        (["run", "toy", "stepz=3"], "unknown setting stepz: did you mean steps?"),
+        (["run", "toy", "steps=many"], "steps=many: expected a whole number"),
+        (["run", "toy", "steps"], "'steps' is not an override; write key=value, for example "),
+        (["run", "toy", "slow.forward=-1"], "slow.forward"),
+        (["run", "--env", "cpu"], "--env and --tokens-regex go with a command after --"),
+        (["run", "toy", "--", "true"], "a command after -- has neither a recipe nor a plan"),
+        (["run", "--", "no-such-command-here"], "no-such-command-here: no such command"),
+        (["run", "--env", "gpu", "--", "true"], "unknown environment 'gpu'"),
+        (["run", "--tokens-regex", "(", "--", "true"], "("),
+        (["run", "qwen3_6_27b_8gpu"], "qwen3_6_27b_8gpu needs 8 RTX PRO 6000 GPUs and this machine has"),
+        (["run", "--no-such-option"], "No such option '--no-such-option'. (see harness run --help)"),
+        (["show", "@1"], "@1 names no run: there are 0"),
+        (["show", "20990101"], "20990101: no run in "),
+        (["show", "./nowhere"], "./nowhere is not a run folder"),
+        (["rerun", "@x"], "@x names no run"),
+        (["mirror", "@1"], "@1 names no run"),
+        (["sync", "gpu"], "unknown environment 'gpu'"),
+        (["recipes", "big"], "unknown recipe big"),
+        (["runs", "-n", "0"], "Invalid value for '-n'"),
+        (["frobnicate"], "No such command 'frobnicate'."),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_started(arguments: list[str], message: str, capfd: Capture) -> None:
+    assert main(arguments) == 2
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("error: ")
+    assert not places().runs.exists() or not list(places().runs.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["rerun"], ["show"], ["runs"], ["envs"], ["sync"], ["mirror"], ["ui"]]
+)
+def test_every_command_has_help_with_an_example(arguments: list[str], capfd: Capture) -> None:
+    assert main([*arguments, "--help"]) == 0
+    text = capfd.readouterr().out
+    assert "Example" in text
+    assert f"harness {' '.join(arguments)}".strip() in text
+
+
+def answer(arguments: list[str], capfd: Capture) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+def test_what_there_is_to_run_for_people_and_for_programs(capfd: Capture) -> None:
+    assert {"toy", "tiny", "smollm2", "qwen3_6_27b_8gpu"} <= answer(["recipes"], capfd).keys()
+    names = [row["name"] for row in answer(["envs"], capfd)["environments"]]
+    assert {"cpu", "cu128", "cu130", "cu130-race", "harness", "dev"} <= set(names)
+    assert main(["envs"]) == 0
+    table = capfd.readouterr().out
+    assert all(name in table for name in names)
+    assert main(["recipes", "toy"]) == 0
+    assert "slow.forward" in capfd.readouterr().out
+
+
+def test_recorded_runs_for_people_and_for_programs(capfd: Capture) -> None:
+    folder = samples.recorded(places().runs, "20261129-100000-tiny-aaaa")
+    shown = answer(["show", "@1"], capfd)
+    assert shown["id"] == folder.id
+    assert shown["throughput_tok_s"].keys() == {"value", "low", "high"}
+    assert shown["accept_length"].keys() == {"before", "after", "repeat_anchor", "ngram"}
+    assert shown["cache"]["before"].keys() >= {"bytes", "entries"}
+    wanted = {
+        "recipe",
+        "status",
+        "folder",
+        "lock_digest",
+        "fingerprint_digest",
+        "mlflow_run_id",
+        "lossless",
+        "compile_s",
+    }
+    assert wanted <= shown.keys()
+    assert answer(["show", str(folder.path)], capfd) == shown
+    assert answer(["runs"], capfd)["runs"] == [shown]
+    assert main(["show", "20261129"]) == 0
+    assert folder.id in capfd.readouterr().out
+
+
+def test_a_folder_from_a_newer_version_is_said_to_be_one(capfd: Capture) -> None:
+    folder = samples.recorded(places().runs, "20261129-100000-tiny-aaaa")
+    folder.write_json("spec.json", {"schema": 99})
+    assert main(["show", "@1"]) == 1
+    assert "has schema 99 and this version reads 1" in capfd.readouterr().err
+    assert main(["runs"]) == 0
+    assert "left out: " in capfd.readouterr().err
+
+
+def harness(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "harness.cli", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def test_a_recipe_is_run_recorded_and_mirrored() -> None:
+    process = harness("run", "toy", "steps=40", "seconds=0.01", "--json")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    record = json.loads(out)
+    assert record["status"] == "finished"
+    assert record["throughput_tok_s"]["value"] > 0
+    assert record["mlflow_run_id"]
+    assert record["config"]["steps"] == 40
+
+
+def test_a_command_keeps_its_streams_and_its_exit_code_becomes_ours(tmp_path: Path) -> None:
+    code = "import sys; [print(f'step {i} tok=100', flush=True) for i in range(20)]; print('oops', file=sys.stderr); sys.exit(7)"
+    process = harness("run", "--tokens-regex", r"tok=(?P<tokens>\d+)", "--", sys.executable, "-c", code)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert out.startswith("step 0 tok=100\nstep 1 tok=100\n")
+    assert "oops\n" in err
+    (folder,) = places().runs.iterdir()
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["exit_code"]) == ("failed", 7)
+    assert result["summary"]["tokens"] == 2000
+
+
+def test_ctrl_c_ends_the_run_in_order() -> None:
+    process = harness("run", "toy", "steps=2000", start_new_session=True)
+    events = first(lambda: next(places().runs.glob("*/events.jsonl"), None))
+    first(lambda: events.read_text().count('"step"') > 3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    result = json.loads((events.parent / "result.json").read_text())
+    assert result["status"] == "killed"
+    assert result["summary"]["steps"] > 0
+
+
+def first(look: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """The first answer that is true; the test fails where there is none in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")
+
+
+@pytest.mark.slow
+def test_mlflow_out_of_reach_costs_a_warning_and_nothing_else() -> None:
+    variables = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # the discard port: nobody answers
+    process = harness("run", "toy", "steps=5", env=variables)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.count("warning: ") == 1
+    assert "harness mirror " in out
+    for said in ("mirrored", "unchanged"):  # within reach again
+        process = harness("mirror", "@1")
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert said in out
