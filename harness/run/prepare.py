@@ -104,6 +104,7 @@ def variables(
     keeps what it has: this code on its path could hide packages of its own.
     """
     child = {**os.environ, "HARNESS_STATE": str(where.state), "PYTHONUNBUFFERED": "1"}
+    child.pop("HARNESS_DATA", None)
     if data is not None:
         child["HARNESS_DATA"] = str(data)
     if spec.env:

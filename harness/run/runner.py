@@ -89,7 +89,7 @@ def execute(order: Order, where: Places, observer: Observer, mirror: Mirror | No
             try:
                 run.prepare()
                 beside.enter_context(mirror(folder.path) if mirror else nullcontext())
-                run.conclude(run.go())
+                run.go()
             except BaseException as error:
                 run.give_up(error)
                 raise
@@ -122,8 +122,8 @@ class _Running:
             shutil.copyfile(environment.lock.path, self.folder.path / "lock.txt")
         self._write_caches(self.prepared, None)
 
-    def go(self) -> Verdict:
-        """Start the child, follow it to its end, and end what it leaves behind."""
+    def go(self) -> None:
+        """Start the child, follow it to its end, end what it leaves behind, and write down how it ended."""
         assert self.prepared is not None
         order, folder, cache = self.order, self.folder.path, self.prepared.cache
         foreign = not order.spec.recipe
@@ -142,21 +142,23 @@ class _Running:
                 follower.note(f"another run uses the compile cache {cache.path} at this time")
             child_variables["HARNESS_T0"] = repr(t0)
             child = process.spawn(self.argv, order.code_folder, child_variables, folder, order.grace)
-            code = self._follow(child, follower, t0)
-        memory_ran_out = kills_for_memory() > kills
-        return judge(code, child.signals, self.finished, not foreign, folder / "stderr.log", memory_ran_out)
+            # An impatient second Ctrl-C must not tear the record of a run that has already ended.
+            with process.signals_passed_on(child):
+                self._follow(child, follower, t0)
+                memory_ran_out = kills_for_memory() > kills
+                stderr = folder / "stderr.log"
+                code = child.process.returncode
+                self._conclude(judge(code, child.signals, self.finished, not foreign, stderr, memory_ran_out))
 
-    def _follow(self, child: process.Child, follower: Follower, t0: float) -> int:
-        with process.signals_passed_on(child):
-            try:
-                with telemetry.running(self.folder.path, child.pid, t0):
-                    follower.until(lambda seconds: child.wait(seconds) is not None)
-            finally:
-                killed = child.close()
-            if killed and not child.signals:
-                follower.note(f"{len(killed)} of its processes outlived the run, ignored SIGTERM and were killed")
-            follower.poll()
-        return child.process.returncode
+    def _follow(self, child: process.Child, follower: Follower, t0: float) -> None:
+        try:
+            with telemetry.running(self.folder.path, child.pid, t0):
+                follower.until(lambda seconds: child.wait(seconds) is not None)
+        finally:
+            killed = child.close()
+        if killed and not child.signals:
+            follower.note(f"{len(killed)} of its processes outlived the run, ignored SIGTERM and were killed")
+        follower.poll()
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Started) and event.facts:
@@ -165,8 +167,8 @@ class _Running:
             self.finished = event
         self.observer.event(event)
 
-    def conclude(self, verdict: Verdict) -> None:
-        """Write down how it ended. ``result.json`` comes last: whoever follows the folder takes it for the end."""
+    def _conclude(self, verdict: Verdict) -> None:
+        """``result.json`` comes last: whoever follows the folder takes it for the end."""
         from harness.run.columns import write_columns  # pyarrow and scipy take a second to load: not before the child
 
         assert self.prepared is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.pin.caches import VARIABLES, choose, in_use, inventory
@@ -53,6 +53,7 @@ def test_a_new_root_and_one_that_is_not_there_are_empty(tmp_path: Path) -> None:
 names = st.sampled_from(["cpu-1-py3.11", "cpu-1-py3.12", "cu130-1-py3.11", "cpu-2-py3.11"])
 
 
+@settings(max_examples=25)  # each makes folders
 @given(
     st.lists(
         st.tuples(names, st.sampled_from(["H200", "RTX PRO 6000", "AMD EPYC"]), st.sampled_from([None, "12.8", "13.0"]))

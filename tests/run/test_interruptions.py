@@ -58,10 +58,10 @@ time.sleep(600)
 class Driven:
     """A harness in a process of its own, making one run."""
 
-    def __init__(self, base: Path, script: str, grace: float) -> None:
+    def __init__(self, base: Path, script: str, grace: float, before: str) -> None:
         self.where = Places(ROOT, base / "state", base / "runs")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(base), script, str(grace)],
+            [sys.executable, "-c", before + DRIVER, str(base), script, str(grace)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -102,8 +102,8 @@ class Driven:
 def drive(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
     made: list[Driven] = []
 
-    def start(script: str = "", grace: float = 10.0) -> Driven:
-        made.append(Driven(tmp_path, script, grace))
+    def start(script: str = "", grace: float = 10.0, before: str = "") -> Driven:
+        made.append(Driven(tmp_path, script, grace, before))
         return made[-1]
 
     yield start
@@ -221,3 +221,21 @@ def test_the_terminals_ctrl_c_reaches_the_harness_alone(drive: Callable[..., Dri
     (child,) = driven.left_over()
     assert os.getsid(child) == child
     assert os.getpgid(child) != os.getpgid(driven.process.pid)
+
+
+IMPATIENT = """
+import os, signal
+from harness.run import runner
+write = runner._Running._write_caches
+def interrupted(self, prepared, after):
+    if after is not None:  # the child has ended, and the record is being written
+        os.kill(os.getpid(), signal.SIGINT)
+    write(self, prepared, after)
+runner._Running._write_caches = interrupted
+"""
+
+
+def test_ctrl_c_while_the_record_is_written_changes_nothing(drive: Callable[..., Driven]) -> None:
+    driven = drive("print('ready')", before=IMPATIENT)
+    assert driven.end() == "finished"
+    assert driven.folder.load().result.reason == ""
