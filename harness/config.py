@@ -1,7 +1,7 @@
 """Settings: a tree of frozen dataclasses, seen flat and dotted, overridden by ``key=value``.
 
 Standard library only: the harness overrides with it, and the child reads its own settings back with it.
-Each leaf field declares what kind of fact it is: ``batch: int = workload(8)``, ``compile: str = execution("inductor")``.
+Each leaf field declares what kind of fact it is: ``batch: int = workload(8)``, ``compile: str = execution("none")``.
 """
 
 from __future__ import annotations

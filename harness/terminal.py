@@ -47,6 +47,7 @@ class Watch:
         self._console.print(f"run {folder.id} in {folder.path}", style="dim", soft_wrap=True, highlight=False)
         if not self._recipe:
             return
+        self._console.print(headline(self._env, fingerprint), style="dim", soft_wrap=True, highlight=False)
         self._state = Live(folder.id, self._recipe, self._env)
         if self._console.is_terminal:
             self._panel = rich_live.Live(
@@ -87,3 +88,15 @@ class Watch:
     def _lines(self) -> None:
         while self._state is not None and not self._ended.wait(LINE_S):
             self._console.print(self._state.line(self._elapsed()), soft_wrap=True, highlight=False, markup=False)
+
+
+def headline(env: str, fingerprint: Fingerprint) -> str:
+    """Where a run runs, in a line: environment, torch, device, and what the compile cache holds."""
+    facts = fingerprint.facts
+    torch = facts.get("environment.package.torch")
+    device = facts.get("environment.gpu.0.name") or facts.get("environment.cpu.model") or "an unknown device"
+    count = facts.get("environment.gpu.count") or 0
+    several = f"{count} x " if isinstance(count, int) and count > 1 else ""
+    held = facts.get("state.cache.entries")
+    cache = f"compile cache of {held} entries" if held else "compile cache empty"
+    return f"in {env}: {f'torch {torch}, ' if torch else ''}{several}{device}; {cache}"

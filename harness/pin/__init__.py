@@ -1,1 +1,1 @@
-"""Pin: locks, environments, fingerprints and compile caches. Imports ``harness.records`` and nothing of run or explain."""
+"""Pin: locks, environments, fingerprints and compile caches. It imports the records, and nothing of run or explain."""
