@@ -164,7 +164,7 @@ def _eval_key(name: str, metric: str, compared: bool) -> str:
 
 
 class TelemetryPoints:
-    """Turns telemetry samples into points under ``system/``, which MLflow draws on a page of their own."""
+    """Turns telemetry samples into points ``system/NAME``: one slash, and MLflow has a section and a page for them."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -174,7 +174,7 @@ class TelemetryPoints:
     def feed(self, sample: Mapping[str, Any]) -> list[Point]:
         self._seen += 1
         self._t = float(sample["t"])
-        for key, value in _numbers("system", sample):
+        for key, value in _numbers("system/", sample):
             self._means.setdefault(key, _Mean()).add(value)
         return self.close() if bucket(self._seen) == self._seen else []
 
@@ -186,22 +186,22 @@ class TelemetryPoints:
 
 
 def _numbers(prefix: str, sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """``system/cpu/use_pct``, ``system/gpu0/clock_sm_mhz``: the numbers of a sample, however deep; bytes as MB."""
+    """``system/cpu_use_pct``, ``system/gpu0_clock_sm_mhz``: the numbers of a sample, however deep; bytes as MB."""
     for name, value in sample.items():
         if name in ("t", "schema", "index"):
             continue
         if isinstance(value, int | float) and "bytes" in name:
-            yield f"{prefix}/{name.replace('bytes', 'mb')}", value / 1e6
+            yield f"{prefix}{name.replace('bytes', 'mb')}", value / 1e6
         elif isinstance(value, int | float):
-            yield f"{prefix}/{name}", float(value)
+            yield f"{prefix}{name}", float(value)
         elif name == "throttle" and value is not None:
-            yield f"{prefix}/throttled", float(bool(value))
+            yield f"{prefix}throttled", float(bool(value))
         elif isinstance(value, Mapping):
-            yield from _numbers(f"{prefix}/{name}", value)
+            yield from _numbers(f"{prefix}{name}_", value)
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 if isinstance(item, Mapping):
-                    yield from _numbers(f"{prefix}/{name.removesuffix('s')}{index}", item)
+                    yield from _numbers(f"{prefix}{name.removesuffix('s')}{index}_", item)
 
 
 def summary_points(summary: Summary, t: float, step: int) -> list[Point]:

@@ -123,11 +123,11 @@ def test_telemetry_is_named_for_its_place_and_counts_megabytes() -> None:
     gpu = {"index": 0, "clock_sm_mhz": 2100, "throttle": "sw_power_cap", "memory_used_bytes": 5_000_000}
     sample = {"schema": 1, "t": 4.2, "cpu": {"use_pct": 50.0}, "disk": {"read_bytes_s": 2_000_000}, "gpus": [gpu]}
     assert {p.key: (p.value, p.step) for p in work.feed(sample)} == {
-        "system/cpu/use_pct": (50.0, 4),
-        "system/disk/read_mb_s": (2.0, 4),
-        "system/gpu0/clock_sm_mhz": (2100.0, 4),
-        "system/gpu0/throttled": (1.0, 4),
-        "system/gpu0/memory_used_mb": (5.0, 4),
+        "system/cpu_use_pct": (50.0, 4),
+        "system/disk_read_mb_s": (2.0, 4),
+        "system/gpu0_clock_sm_mhz": (2100.0, 4),
+        "system/gpu0_throttled": (1.0, 4),
+        "system/gpu0_memory_used_mb": (5.0, 4),
     }
 
 
