@@ -121,6 +121,11 @@ class DataConfig:
         _at_least(1, sequences=self.sequences, prompt=self.prompt)
         _at_least(0, seed=self.seed)
         _at_least(4, length=self.length)
+        if self.kind == "on_policy" and self.length < self.prompt + 2:
+            raise ValueError(
+                f"length counts the prompt too: at prompt={self.prompt} it must be at least {self.prompt + 2}, "
+                f"not {self.length}"
+            )
 
 
 @dataclass(frozen=True)

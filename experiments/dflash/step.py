@@ -5,6 +5,7 @@ Shapes: B rows, S positions, N block slots, K block positions, J = K - 1, F feat
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -158,5 +159,9 @@ def autocast(trainer: Trainer) -> AbstractContextManager[None]:
 
 
 def step_generator(seed: int, number: int, device: torch.device) -> torch.Generator:
-    """Randomness of one step, whatever came before it."""
-    return torch.Generator(device).manual_seed((seed << 32) + number)
+    """Randomness of one step, whatever came before it.
+
+    Seed and number are hashed together, because torch's CPU generator takes only the low 32 bits of what it is given.
+    """
+    mixed = hashlib.sha256(f"{seed} {number}".encode()).digest()[:4]
+    return torch.Generator(device).manual_seed(int.from_bytes(mixed))
