@@ -103,7 +103,7 @@ def _compile(env: Environment, version: str, where: Places, seed: str) -> str:
             official,
             *arguments,
         ]
-        environ = {**os.environ, "PYTHONPATH": str(where.root)}
+        environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         done = subprocess.run(command, cwd=where.root / "envs", env=environ, stdout=sys.stderr, check=False)
         if done.returncode != 0:
             raise EnvironmentFault(

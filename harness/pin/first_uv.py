@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
-from harness.pin.indexes import IndexSettings, page_links, pip_settings
+from harness.pin.indexes import IndexSettings, local_path, page_links, pip_settings
 from harness.records import Lock, Pin
 
 
@@ -57,7 +57,7 @@ def _fetch_wheel(pin: Pin, settings: IndexSettings, folder: Path) -> Path:
     """The universal wheel of ``pin``, from the first index that has it, its hash checked."""
     name = f"{pin.name}-{pin.version}-py3-none-any.whl"
     for index in (settings.index, *settings.extra):
-        page = f"{index}/{pin.name}/"
+        page = f"{index}/{pin.name}/" + ("index.html" if local_path(index) else "")
         for url in page_links(_read(page, settings).decode("utf-8", "replace"), page):
             if urllib.parse.unquote(urllib.parse.urlsplit(url).path).endswith("/" + name):
                 content = _read(url, settings)
@@ -91,9 +91,12 @@ def _read(url: str, settings: IndexSettings) -> bytes:
         with urllib.request.urlopen(request, timeout=60, context=context) as answer:
             content: bytes = answer.read()
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code == 404:
             return b""  # this index does not know the name; another may
         raise EnvironmentFault(f"{_host(url)} answers {error.code} for {parts.path}") from error
     except OSError as error:
+        if isinstance(getattr(error, "reason", None), FileNotFoundError):
+            return b""  # an index on this machine's disk, without the name
         raise EnvironmentFault(f"{_host(url)} is not reached: {error}; set PIP_INDEX_URL to one that is") from error
     return content

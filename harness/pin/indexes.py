@@ -37,8 +37,9 @@ def _config_files(environ: Mapping[str, str]) -> Iterator[Path]:
     for folder in reversed(environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(os.pathsep)):
         yield Path(folder) / "pip" / "pip.conf"
     yield Path("/etc/pip.conf")
-    yield home / ".pip" / "pip.conf"
-    yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
+    if not (own and Path(own).exists()):
+        yield home / ".pip" / "pip.conf"
+        yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
     yield Path(sys.base_prefix) / "pip.conf"
     if own:
         yield Path(own)
