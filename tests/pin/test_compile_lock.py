@@ -178,13 +178,8 @@ def test_a_hash_is_never_taken_from_a_file(
     links = where.root / "links"
     links.mkdir()
     with zipfile.ZipFile(links / "bare-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("bare-1.0.dist-info/METADATA", "Metadata-Version: 2.1
-Name: bare
-Version: 1.0
-")
-        wheel.writestr("bare-1.0.dist-info/WHEEL", "Wheel-Version: 1.0
-Tag: py3-none-any
-")
+        wheel.writestr("bare-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: bare\nVersion: 1.0\n")
+        wheel.writestr("bare-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr("bare-1.0.dist-info/RECORD", "")
     env = write_in(where, "mini", "bare==1.0\n")
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
