@@ -28,7 +28,7 @@ QWEN3_6_27B = DFlashConfig(
     target=TargetConfig(kind="qwen3.6-27b"),
     model=ModelConfig(layers=5, block_size=16, target_layer_ids=""),
     data=DataConfig(kind="text", sequences=902_000, length=3072),
-    train=TrainConfig(steps=100_000, batch=8, anchors=512, lr=6e-4),
+    train=TrainConfig(steps=100_000, batch=4, anchors=512, lr=6e-4),
     precision="bf16",
 )
 

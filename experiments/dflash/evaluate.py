@@ -30,7 +30,7 @@ from harness.run.events import Recorder
 PROMPT_SEED = 20_260_129
 """Fixed, so that every run of a target is judged on the same prompts whatever its own seed."""
 
-POOL = 4
+POOL = 8
 """Prompts drawn for each one wanted, to find enough of both kinds."""
 
 

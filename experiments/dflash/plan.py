@@ -120,7 +120,7 @@ def target_memory(s: Shapes) -> dict[str, int]:
 
 
 def drafter_memory(s: Shapes) -> dict[str, int]:
-    """A drafter in training: fp32 weights (with autocast's bf16 copies), gradients, two moments, and what a step keeps."""
+    """A drafter in training: fp32 weights and autocast copies, gradients, two moments, what a step keeps."""
     return {
         "parameters": s.drafter_parameters,
         "weights_bytes": (4 if s.config.precision == "fp32" else 6) * s.drafter_parameters,
