@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.pin.compile_lock import included_locks, stand_ins
+from harness.pin.compile_lock import extra_pages, included_locks, stand_ins
 from harness.pin.environments import lock_for
 from harness.pin.indexes import pip_settings, uv_variables
 from harness.pin.venvs import find_uv
@@ -46,7 +46,7 @@ def resolve_with_uv(
         settings = pip_settings()
         if links:
             settings = dataclasses.replace(settings, find_links=(*settings.find_links, str(links)))
-        also = (env.extra_index,) if env.extra_index and not links else ()
+        pages = () if links else extra_pages(env, where)
         names = [pin.name for pin in lock_for(env, version, where).pins]
         asked = ["--quiet", "--no-header", "--strip-extras", f"--python-version={version}", *options]
         asked += [] if env.dependencies else ["--no-deps"]
@@ -54,7 +54,7 @@ def resolve_with_uv(
         return subprocess.run(
             [find_uv(where), "pip", "compile", *asked, f"--output-file={output}", f"{env.name}.in"],
             cwd=where.root / "envs",
-            env={**os.environ, **uv_variables(settings, names, also)},
+            env={**os.environ, **uv_variables(settings, names, pages)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

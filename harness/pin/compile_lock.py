@@ -90,11 +90,8 @@ def _compile(env: Environment, version: str, where: Places, seed: str) -> str:
         output.write_text(seed, encoding="utf-8")
         official.write_text(json.dumps(official_hashes(where)), encoding="utf-8")
         sources = [f"--constraint={path.name}" for path in included_locks(env, version, where)]
-        if links:
-            sources.append(f"--find-links={links}")
+        sources += [f"--find-links={place}" for place in ([links] if links else extra_pages(env, where))]
         arguments = [*_PIP_COMPILE, *sources, f"--output-file={output}", f"{env.name}.in"]
-        if env.extra_index and not links:
-            arguments.append(f"--extra-index-url={env.extra_index}")
         command = [
             tools.python,
             "-m",
@@ -118,6 +115,12 @@ def included_locks(env: Environment, version: str, where: Places) -> list[Path]:
     text = (where.root / "envs" / f"{env.name}.in").read_text(encoding="utf-8")
     names = re.findall(r"^-r\s+(\S+)\.in\s*$", text, flags=re.MULTILINE)
     return [lock_path(environment(name, where), version, where) for name in names]
+
+
+def extra_pages(env: Environment, where: Places) -> tuple[str, ...]:
+    """The pages of the environment's extra index that list what no other index may have."""
+    names = [pin.partition("==")[0] for pin in official_hashes(where)]
+    return tuple(f"{env.extra_index}/{name}/" for name in names) if env.extra_index else ()
 
 
 @contextmanager

@@ -105,10 +105,10 @@ def _folders_of_local_index(index: str, names: Iterable[str]) -> set[str]:
 def uv_variables(
     settings: IndexSettings,
     names: Iterable[str],
-    also: tuple[str, ...] = (),
+    pages: tuple[str, ...] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """The variables that tell uv where the packages ``names`` come from, the indexes ``also`` last.
+    """The variables that tell uv where the packages ``names`` come from, with more ``pages`` of links to files.
 
     To pip all places are one heap of files, of which the lock's hashes choose. uv takes a version's files from one
     index alone, so that a mirror on disk with a single platform's file would hide the others: such a mirror is
@@ -116,15 +116,19 @@ def uv_variables(
     """
     on_disk = [index for index in settings.extra if local_path(index)]
     folders = [folder for index in on_disk for folder in sorted(_folders_of_local_index(index, names))]
-    if "UV_INDEX" in environ or "UV_DEFAULT_INDEX" in environ:
-        indexes = (*environ.get("UV_INDEX", "").split(), environ.get("UV_DEFAULT_INDEX", settings.index), *also)
+    if "UV_FIND_LINKS" in environ:
+        links = (environ["UV_FIND_LINKS"], *pages)
     else:
-        indexes = (settings.index, *(index for index in settings.extra if index not in on_disk), *also)
+        links = (*settings.find_links, *folders, *pages)
     told = {
-        "UV_FIND_LINKS": ",".join(dict.fromkeys((*settings.find_links, *folders))),
+        # The main index first, or one of the extra ones would hide its files; uv asks its default index last.
+        "UV_INDEX": " ".join((settings.index, *(index for index in settings.extra if index not in on_disk))),
+        "UV_DEFAULT_INDEX": settings.index,
         "UV_INSECURE_HOST": " ".join(settings.trusted_hosts),
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "SSL_CERT_FILE": settings.cert or "",
     }
+    if "UV_INDEX" in environ or "UV_DEFAULT_INDEX" in environ:
+        del told["UV_INDEX"]
     kept = {key: value for key, value in told.items() if value and key not in environ}
-    return {**kept, "UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
+    return {**kept, "UV_FIND_LINKS": ",".join(dict.fromkeys(filter(None, links)))}

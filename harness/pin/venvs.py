@@ -28,7 +28,8 @@ _MISLEADING = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "UV_SYSTEM_PYTHON", "U
 
 _SYNC_OPTIONS = (
     # Files are copied out of uv's cache, not hard-linked: a linked file that is edited in one environment is edited
-    # in the cache and in every other. Where the file system can share blocks, the copy costs none.
+    # in the cache and in every other. On ext4 and two busy cores, 1.6 GB takes 43 s copied and 6 s linked; where the
+    # file system can share blocks, a copy costs no more than a link.
     "--link-mode=copy",
     "--require-hashes",
     "--no-build",  # a build would run code that no lock has pinned
@@ -144,12 +145,12 @@ class _Uv:
     lock_fd: int
     links: Path | None = None  # one more folder of wheels
 
-    def __call__(self, *arguments: str | Path, indexes: tuple[str, ...] = ()) -> None:
+    def __call__(self, *arguments: str | Path, pages: tuple[str, ...] = ()) -> None:
         settings = pip_settings()
         if self.links and self.links.exists():
             settings = replace(settings, find_links=(*settings.find_links, str(self.links)))
         environ = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
-        environ |= uv_variables(settings, [pin.name for pin in self.target.lock.pins], indexes)
+        environ |= uv_variables(settings, [pin.name for pin in self.target.lock.pins], pages)
         command = [self.program, *arguments]
         done = subprocess.run(command, env=environ, pass_fds=(self.lock_fd,), stdout=sys.stderr, check=False)
         if done.returncode != 0:
@@ -161,24 +162,24 @@ class _Uv:
 
     def sync(self, env: Environment, python: Path) -> None:
         """Make the environment of ``python`` hold the lock's pins and nothing else."""
-        indexes = _extra_indexes(env, self.target, pip_settings())
-        self("pip", "sync", *_SYNC_OPTIONS, "--python", python, self.target.lock.path, indexes=indexes)
+        pages = _extra_pages(env, self.target, pip_settings())
+        self("pip", "sync", *_SYNC_OPTIONS, "--python", python, self.target.lock.path, pages=pages)
 
 
-def _extra_indexes(env: Environment, target: Built, settings: IndexSettings) -> tuple[str, ...]:
-    """The environment's extra index, unless a folder of find-links holds what only that index has.
+def _extra_pages(env: Environment, target: Built, settings: IndexSettings) -> tuple[str, ...]:
+    """The pages of the extra index that have to be asked: for a file that no folder of find-links holds.
 
     Only that index has versions with a local part (torch 2.13.0+cpu); a machine with the file may not reach it.
     """
-    if env.extra_index is None:
-        return ()
     tag = f"cp{target.version.replace('.', '')}"
     folders = [folder for link in settings.find_links if (folder := local_path(link))]
-    for pin in target.lock.pins:
+
+    def here(pin: Pin) -> bool:
         pattern = f"{pin.name.replace('-', '_')}-{pin.version}-*{tag}*.whl"
-        if "+" in pin.version and not any(any(folder.glob(pattern)) for folder in folders):
-            return (env.extra_index,)
-    return ()
+        return any(any(folder.glob(pattern)) for folder in folders)
+
+    pins = [pin for pin in target.lock.pins if "+" in pin.version] if env.extra_index else []
+    return tuple(f"{env.extra_index}/{pin.name}/" for pin in pins if not here(pin))
 
 
 def link_harness(where: Places | None = None, say: Say = say_on_stderr) -> Built:

@@ -61,24 +61,21 @@ def test_no_file_is_read_where_pip_is_told_to_read_none(config: dict[str, str]) 
     assert pip_settings({**config, "PIP_CONFIG_FILE": "/dev/null"}) == IndexSettings(index=PYPI)
 
 
-def test_uv_asks_the_main_index_first_and_the_extra_ones_last() -> None:
+def test_uv_asks_the_main_index_first() -> None:
     settings = IndexSettings("https://main.example/simple", ("https://extra.example/simple",), ("/a", "/b"))
-    told = uv_variables(settings, ["six"], ("https://torch.example/cpu",), environ={})
+    told = uv_variables(settings, ["six"], ("https://torch.example/cpu/torch/",), environ={})
     assert told["UV_INDEX"].split() == ["https://main.example/simple", "https://extra.example/simple"]
-    assert told["UV_DEFAULT_INDEX"] == "https://torch.example/cpu"
-    assert told["UV_FIND_LINKS"] == "/a,/b"
+    assert told["UV_DEFAULT_INDEX"] == "https://main.example/simple"
+    assert told["UV_FIND_LINKS"] == "/a,/b,https://torch.example/cpu/torch/"
 
 
 def test_what_the_user_told_uv_stays() -> None:
-    environ = {
-        "UV_DEFAULT_INDEX": "https://mine.example/simple",
-        "UV_FIND_LINKS": "/mine",
-        "SSL_CERT_FILE": "/mine.pem",
+    environ = {"UV_DEFAULT_INDEX": "https://mine.example/simple", "UV_FIND_LINKS": "/mine", "SSL_CERT_FILE": "/m.pem"}
+    told = uv_variables(IndexSettings(find_links=("/a",), cert="/c"), ["six"], ("https://t.example/torch/",), environ)
+    assert told == {
+        "UV_FIND_LINKS": "/mine,https://t.example/torch/",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
-    told = uv_variables(IndexSettings(find_links=("/a",), cert="/c"), ["six"], ("https://torch.example/cpu",), environ)
-    assert told["UV_INDEX"] == "https://mine.example/simple"
-    assert told["UV_DEFAULT_INDEX"] == "https://torch.example/cpu"
-    assert not {"UV_FIND_LINKS", "SSL_CERT_FILE"} & told.keys()
 
 
 def test_a_mirror_on_disk_becomes_folders_of_files(tmp_path: Path) -> None:
@@ -91,7 +88,7 @@ def test_a_mirror_on_disk_becomes_folders_of_files(tmp_path: Path) -> None:
     settings = IndexSettings(extra=(f"file://{tmp_path}/simple",), find_links=("/a",))
     told = uv_variables(settings, ["six", "idna"], environ={})
     assert told["UV_FIND_LINKS"].split(",") == ["/a", str(tmp_path / "files")]
-    assert (told["UV_INDEX"], told["UV_DEFAULT_INDEX"]) == ("", PYPI)
+    assert (told["UV_INDEX"], told["UV_DEFAULT_INDEX"]) == (PYPI, PYPI)
 
 
 def test_links_are_resolved_against_their_page() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -280,11 +285,48 @@ def test_the_extra_index_is_asked_only_where_no_folder_has_the_file(tmp_path: Pa
     env = environment("cpu", where)
     target = venvs._target(env, "3.11", where)
     settings = IndexSettings(find_links=(f"file://{tmp_path}",))
-    assert venvs._extra_indexes(env, target, settings) == (env.extra_index,)
+    page = f"{env.extra_index}/torch/"
+    assert venvs._extra_pages(env, target, settings) == (page,)
     (tmp_path / "torch-2.13.0+cpu-cp312-cp312-linux_x86_64.whl").touch()
-    assert venvs._extra_indexes(env, target, settings) == (env.extra_index,)
+    assert venvs._extra_pages(env, target, settings) == (page,)
     (tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").touch()
-    assert venvs._extra_indexes(env, target, settings) == ()
+    assert venvs._extra_pages(env, target, settings) == ()
+
+
+class ExtraIndex(SimpleHTTPRequestHandler):
+    """Serves files in silence."""
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+
+def test_a_file_that_only_the_extra_index_has_is_taken_from_its_page(
+    make_checkout: MakeCheckout, tmp_path: Path
+) -> None:
+    page = tmp_path / "whl" / "torch"
+    page.mkdir(parents=True)
+    wheel = page / "torch-1.0+cpu-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("torch.py", "")
+        archive.writestr("torch-1.0+cpu.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 1.0+cpu\n")
+        archive.writestr(
+            "torch-1.0+cpu.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("torch-1.0+cpu.dist-info/RECORD", "")
+    (page / "index.html").write_text('<a href="/whl/torch/torch-1.0%2Bcpu-py3-none-any.whl">torch</a>')
+    where = make_checkout({"mini": ["six"]})
+    lock, toml = where.root / "envs" / "mini.txt", where.root / "envs" / "envs.toml"
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    lock.write_text(f"{lock.read_text()}torch==1.0+cpu --hash=sha256:{digest}\n")
+    handler = functools.partial(ExtraIndex, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        toml.write_text(f'{toml.read_text()}extra_index = "http://127.0.0.1:{server.server_port}/whl"\n')
+        built = venvs.ensure("mini", where)
+        server.shutdown()
+        thread.join()
+    assert versions(built)["torch"] == "1.0+cpu"
 
 
 def test_a_marker_of_another_lock_is_not_taken_for_complete(tmp_path: Path) -> None:
