@@ -18,7 +18,7 @@ from harness.pin.environments import by_preference, choose_python, environment, 
 from harness.pin.first_uv import fetch_uv
 from harness.pin.indexes import IndexSettings, local_path, pip_settings, uv_variables
 from harness.places import Places, places
-from harness.records import Environment, Listed, Lock
+from harness.records import Environment, Listed, Lock, Pin
 
 _TOOLS = "tools"
 """The environment with uv itself, which the others are built with."""
