@@ -21,6 +21,8 @@ if __name__ == "__main__":
 
     bootstrap.main(sys.argv[1:])
 
+from pathlib import Path
+
 import nox
 
 from harness.errors import HarnessError
@@ -87,5 +89,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what the harness itself costs: -- [NAME ...]."""
-    _run(session, "dev", "-m", "benchmarks", *session.posargs)
+    """Measure what the harness itself costs: -- [NAME ...] of benchmarks/; all of them without a name."""
+    found = sorted(path.stem for path in Path("benchmarks").glob("[!_]*.py"))
+    for name in session.posargs or found:
+        _run(session, "dev", "-m", f"benchmarks.{name}")

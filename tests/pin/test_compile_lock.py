@@ -48,6 +48,7 @@ def test_a_lock_has_the_hash_of_every_file_on_the_index(make_checkout: MakeCheck
     assert len(pin.hashes) > 40  # wheels of every platform
 
 
+@pytest.mark.slow
 def test_existing_pins_stay_unless_an_upgrade_is_asked_for(make_checkout: MakeCheckout) -> None:
     where = make_checkout({"mini": []})
     env = write_in(where, "mini", "six==1.16.0\n")
@@ -61,6 +62,7 @@ def test_existing_pins_stay_unless_an_upgrade_is_asked_for(make_checkout: MakeCh
     assert pins["six"] != "1.16.0"
 
 
+@pytest.mark.slow
 def test_an_included_environment_decides_the_shared_pins(make_checkout: MakeCheckout) -> None:
     where = make_checkout({"base": [], "more": []})
     compile_environment(write_in(where, "base", "six==1.16.0\n"), where, upgrade=False)
@@ -170,6 +172,7 @@ def test_a_python_that_resolves_differently_gets_a_lock_of_its_own(
     assert not (where.root / "envs" / "mini-py313.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_hash_is_never_taken_from_a_file(
     make_checkout: MakeCheckout, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
