@@ -12,14 +12,14 @@ from rich.text import Text
 
 from harness.records import Listed, RunSpec
 
-GIB = 1024**3
+_UNITS: Mapping[str, int] = {"MiB": 1024**2, "GiB": 1024**3}
 
 MEMORY: Mapping[str, str] = {
     "weights_bytes": "weights",
-    "gradients_bytes": "gradients",
-    "optimizer_bytes": "optimizer",
-    "activations_bytes": "activations",
-    "features_bytes": "features",
+    "gradients_bytes": "grads",
+    "optimizer_bytes": "optim",
+    "activations_bytes": "activ",
+    "features_bytes": "feat",
     "logits_bytes": "logits",
 }
 """The parts of a device's memory in a plan, and what their columns are called."""
@@ -57,14 +57,19 @@ def recipes_table(specs: Sequence[RunSpec]) -> Table:
     return table
 
 
-def settings_table(spec: RunSpec) -> RenderableType:
-    """Every setting of a recipe with its value and what kind of fact it is."""
+def recipe_view(spec: RunSpec) -> RenderableType:
+    """One recipe: what it does, every setting, and how to change one."""
+    key, value = next((key, value) for key, value in spec.config.items() if isinstance(value, int))
+    hint = Text(f"change one: harness run {spec.recipe} {key}={value}", style="dim")
+    return Group(Text(spec.summary), _settings_table(spec), hint)
+
+
+def _settings_table(spec: RunSpec) -> Table:
+    """Every setting with its value and what kind of fact it is."""
     table = _table("setting", "value", "kind")
     for key, value in spec.config.items():
         table.add_row(Text(key, style="bold"), str(value) if value != "" else '""', Text(spec.kinds[key], style="dim"))
-    example = next(f"{key}={value}" for key, value in spec.config.items() if value != "")
-    hint = Text(f"change one: harness run {spec.recipe} {example}", style="dim")
-    return Group(Text(spec.summary), table, hint)
+    return table
 
 
 def plan_view(plan: Mapping[str, Any]) -> RenderableType:
@@ -78,7 +83,7 @@ def plan_view(plan: Mapping[str, Any]) -> RenderableType:
     lines.add_row("command", " ".join(spec.argv))
     lines.add_row("environment", f"{environment.name}: {torch}lock {environment.lock_digest[:12]}, {state}")
     lines.add_row("devices", ", ".join(spec.devices))
-    parts: list[RenderableType] = [settings_table(spec), lines]
+    parts: list[RenderableType] = [Text(spec.summary), _settings_table(spec), lines]
     if devices := plan.get("devices"):
         parts.append(_memory_table(devices))
     parts += [Text(f"note: {note}") for note in plan.get("notes", ())]
@@ -86,27 +91,18 @@ def plan_view(plan: Mapping[str, Any]) -> RenderableType:
 
 
 def _memory_table(devices: Sequence[Mapping[str, Any]]) -> Table:
-    """GiB of each device by what takes them."""
+    """The memory of each device by what takes it; a total above what the device has is red."""
     shown = {key: name for key, name in MEMORY.items() if any(device.get(key) for device in devices)}
-    table = _table("device", "role", *shown.values(), "total", "of", "", right=(*shown.values(), "total", "of"))
+    unit, size = max(_UNITS.items(), key=lambda item: (item[1] <= max(d["total_bytes"] for d in devices), item[1]))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold", title=unit, title_justify="left")
+    for name in ("device", "role"):
+        table.add_column(name, no_wrap=True)
+    for name in (*shown.values(), "total", "of"):
+        table.add_column(name, justify="right", no_wrap=True)
     for device in devices:
-        capacity = device.get("capacity_bytes")
-        fits = Text("") if capacity is None else _fits(device["total_bytes"], capacity)
-        table.add_row(
-            Text(device["device"], style="bold"),
-            device["role"],
-            *(_gib(device.get(key)) for key in shown),
-            Text(_gib(device["total_bytes"]), style="bold"),
-            _gib(capacity),
-            fits,
-        )
-    table.caption = "GiB"
+        total, capacity = device["total_bytes"], device.get("capacity_bytes")
+        style = "bold" if capacity is None else "green" if total <= capacity else "bold red"
+        parts = [f"{device.get(key, 0) / size:.1f}" for key in shown]
+        has = "-" if capacity is None else f"{capacity / size:,.0f}"
+        table.add_row(device["device"], device["role"], *parts, Text(f"{total / size:.1f}", style=style), has)
     return table
-
-
-def _fits(total: int, capacity: int) -> Text:
-    return Text("fits", style="green") if total <= capacity else Text("too much", style="bold red")
-
-
-def _gib(value: int | None) -> str:
-    return "-" if value is None else f"{value / GIB:.2f}"

@@ -188,7 +188,7 @@ def recipes_command(name: str | None, json_: bool) -> int:
     if json_:
         _print_json({n: spec.to_json() for n, spec in specs.items()})
     elif name:
-        out.print(catalogue.settings_table(specs[name]))
+        out.print(catalogue.recipe_view(specs[name]))
     else:
         out.print(catalogue.recipes_table(tuple(specs.values())))
     return 0
