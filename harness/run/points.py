@@ -224,7 +224,7 @@ def cache_points(state: CacheState | None, t: float, step: int) -> list[Point]:
     """What the compile caches held at ``t``, in MB: in all, inductor's and Triton's."""
     if state is None:
         return []
-    megabytes = {"total": state.bytes / 1e6}
+    megabytes = {"total": state.bytes / 1e6, "inductor": 0.0, "triton": 0.0}  # an empty cache is a point too
     for kind, held in state.by_kind.items():
         name = "triton" if "triton" in kind else "inductor" if kind in INDUCTOR else kind
         megabytes[name] = megabytes.get(name, 0.0) + held["bytes"] / 1e6

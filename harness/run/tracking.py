@@ -52,9 +52,6 @@ POLL = 0.25  # seconds between two looks whether the run has ended
 LAST_TRIES = 3  # rounds that a follower spends on an unreachable MLflow once the run has ended
 MAX_METRICS, MAX_ITEMS = 1000, 100  # a batch may hold so many metrics, params, tags
 
-TRAINING = {"mlflow.experimentKind": "custom_model_development"}
-"""Tells the UI to open an experiment as training runs, and not as traces of a language model."""
-
 STATUS = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 
 FAULTS = (MlflowException, SQLAlchemyError, OSError, HarnessError)
@@ -220,7 +217,7 @@ def _experiment(client: MlflowClient, name: str, tracking_uri: str) -> str:
         embedded = database(tracking_uri)
         artifacts = None if embedded is None else (embedded.parent.absolute() / "artifacts" / name).as_uri()
         try:
-            return client.create_experiment(name, artifact_location=artifacts, tags=TRAINING)
+            return client.create_experiment(name, artifact_location=artifacts)
         except MlflowException:
             found = client.get_experiment_by_name(name)  # another mirror may have made it just now
             if found is None:

@@ -31,6 +31,11 @@ class Ui:
     url: str
     process: subprocess.Popen[bytes] | None
 
+    @property
+    def page(self) -> str:
+        """The page to open: the experiments as training runs, not as traces of a language model."""
+        return f"{self.url}/#/experiments?workflowType=machine_learning"
+
     def wait(self) -> int:
         """Until the server ends by itself; its exit code."""
         return self.process.wait() if self.process else 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from experiments.toy import Slow, ToyConfig
+from harness.config import flatten
 from harness.places import Places
+from harness.run.folder import RunFolder
 from harness.run.mirror import mirror_once
+from harness.run.summary import summarise
 from harness.run.ui import served
 from tests import samples
 
@@ -22,23 +28,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = ("20261129-172855-tiny-3f2a", "20261129-175102-tiny-91cc")
+RUNS = ("20261129-172855-toy-3f2a", "20261129-175102-toy-91cc")
 PATIENCE = 120  # seconds for a page to come up on a slow, busy machine
-SIZE = (1500, 1100)
+SIZE = (1400, 1150)
 
 
 @pytest.fixture(scope="module")
 def where(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """Two runs, one 1.3 times as fast, mirrored to an embedded store."""
+    """Two runs of the toy trainer, the second with a target that slows down half-way, in an embedded store."""
     folder = tmp_path_factory.mktemp("ui")
     places = Places(root=ROOT, state=folder / "state", runs=folder / "runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        for run_id, speed, batch in zip(RUNS, (1.0, 1.3), (8, 16), strict=True):
-            config = {**samples.CONFIG, "train.batch": batch}
-            run = samples.recorded(places.runs, run_id, speed=speed, config=config)
+        for run_id, slow in zip(RUNS, (0.0, 0.008), strict=True):
+            run = record_toy(places.runs, run_id, ToyConfig(steps=160, slow=Slow(target=slow, after=80)))
             assert mirror_once(run.path, places).status == "mirrored"
     return places
+
+
+def record_toy(runs: Path, run_id: str, config: ToyConfig) -> RunFolder:
+    """A run folder with what the real toy trainer says in it."""
+    folder = samples.begin(runs, run_id, recipe="toy", config=flatten(config))
+    variables = {"HARNESS_RUN": str(folder.path), "HARNESS_T0": str(time.monotonic()), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "experiments.toy"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=True)
+    samples.end(folder, outcome=summarise(folder.events()))
+    return folder
 
 
 @pytest.fixture
@@ -101,14 +116,10 @@ def take_picture(browser: Chrome, path: str) -> None:
     """The README's picture is made by this test: the charts of both runs, without the panels beside them."""
     from selenium.webdriver.common.by import By
 
-    browser.execute_script(
-        """let panel = [...document.querySelectorAll('*')].find(e => e.innerText === 'MLflow Assistant');
-        while (panel && panel.querySelectorAll('button').length < 3) panel = panel.parentElement;
-        if (panel) panel.querySelectorAll('button')[2].click();
-        document.querySelector('button[aria-label="Toggle sidebar"]').click()"""
-    )
+    for label in ("Close", "Toggle sidebar"):
+        browser.find_element(By.CSS_SELECTOR, f"button[aria-label='{label}']").click()
     search = browser.find_element(By.CSS_SELECTOR, "input[placeholder='Search metric charts']")
-    search.send_keys("ktok_s$|accept|loss|phase/(target|forward|backward)|inductor_mb|cpu_use")
+    search.send_keys("throughput/ktok_s|phase/(target|forward|backward)")
     time.sleep(5)  # the charts draw themselves in
     assert browser.save_screenshot(path)
 
@@ -118,14 +129,14 @@ def test_both_runs_are_in_the_compare_view(where: Places, browser: Chrome, monke
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with served(where, port=0) as ui:
+        browser.get(ui.page)
+        wait_for(browser, "toy")
         browser.get(f"{ui.url}/#/experiments/1/runs")
         wait_for(browser, *RUNS)
         browser.find_element(By.CSS_SELECTOR, "input[aria-label='Select all runs']").click()
         click(browser, "Compare")
         # The metrics are a list that is drawn as it is scrolled: its first names are on the page.
-        wait_for(
-            browser, "Comparing 2 Runs", *RUNS, "train.batch", "accept_length", "baseline/ngram", "cache/inductor_mb"
-        )
+        wait_for(browser, "Comparing 2 Runs", *RUNS, "slow.target", "cache/inductor_mb", "eval/slope_error")
 
         browser.get(f"{ui.url}/#/experiments/1/runs?compareRunsMode=CHART")
         wait_for(browser, *RUNS, "throughput", "phase", "System metrics")

@@ -145,3 +145,8 @@ def test_cache_kinds_are_inductors_or_tritons() -> None:
     found = {p.key: p.value for p in cache_points(state, 0.0, 0)}
     assert found == {"cache/total_mb": 7.0, "cache/inductor_mb": 3.0, "cache/triton_mb": 4.0, "cache/entries": 4.0}
     assert cache_points(None, 0.0, 0) == []
+
+
+def test_a_cold_cache_begins_at_zero() -> None:
+    found = {p.key: p.value for p in cache_points(CacheState(0, 0), 0.0, 0)}
+    assert found == {"cache/total_mb": 0.0, "cache/inductor_mb": 0.0, "cache/triton_mb": 0.0, "cache/entries": 0.0}
