@@ -48,7 +48,7 @@ from harness.run.points import Point  # noqa: E402
 
 EVERY = 5.0  # seconds between two rounds of a follower
 SLOWEST = 60.0  # and at most, while MLflow cannot be reached
-POLL = 0.25  # seconds between two looks whether the run has ended
+POLL = 0.5  # seconds between two looks whether the run has ended
 LAST_TRIES = 3  # rounds that a follower spends on an unreachable MLflow once the run has ended
 MAX_METRICS, MAX_ITEMS = 1000, 100  # a batch may hold so many metrics, params, tags
 
@@ -174,7 +174,7 @@ def follow(folder: Path, tracking_uri: str) -> MirrorResult:
         work = Mirror(folder, tracking_uri)
         pause, tries, due = EVERY, LAST_TRIES, 0.0
         while True:
-            ended = RunFolder(folder).load().result.status != "running"
+            ended = RunFolder(folder).result().status != "running"
             if ended or time.monotonic() >= due:
                 try:
                     if work.round():
