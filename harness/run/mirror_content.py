@@ -18,7 +18,7 @@ MAX_KEY = 250
 MAX_PARAM = 6000
 MAX_TAG = 8000  # characters; beyond these three MLflow refuses the whole batch
 MAX_DATASET_DIGEST = 36
-MAX_ARTIFACT_BYTES = 64 * 2**20  # a longer log stays in the run folder, and the description says so
+MAX_ARTIFACT_BYTES = 64 * 2**20  # a longer file is not copied to MLflow: it stays in the run folder
 
 FIXED_ARTIFACTS = ("spec.json", "fingerprint.json", "lock.txt", "code.patch")
 """Files that are whole when a run starts; the others grow until it ends."""
