@@ -6,6 +6,8 @@ Run as a script, it sets up its own pinned nox first; ``nox -s TASK`` is the sam
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 
 if sys.version_info < (3, 11):
@@ -42,9 +44,18 @@ def _python(session: nox.Session, environment: str) -> str:
 
 
 def _run(session: nox.Session, environment: str, *command: str) -> None:
-    """Run ``command`` with the environment's Python. Ctrl-C is the command's own to answer, however long it takes."""
+    """Run ``command`` with the environment's Python; a code other than 0 ends nox with that code.
+
+    Ctrl-C is the command's own to answer, however long it takes; nox's own runner knows neither.
+    """
     python = _python(session, environment)
-    session.run(python, *command, external=True, stderr=None, interrupt_timeout=None)
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        code = subprocess.call([python, *command])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code:
+        sys.exit(code)
 
 
 @nox.session
@@ -67,7 +78,7 @@ def ui(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests: -- [PYTEST ARGS]; -m "not slow" leaves out those that take more than a few seconds."""
+    """Run the tests: -- [PYTEST ARGS]; -- -m slow runs those that take more than a few seconds."""
     for environment in ("harness", "cpu", "data"):
         _python(session, environment)  # what the tests start runs in
     _run(session, "dev", "-m", "pytest", *session.posargs)

@@ -13,6 +13,8 @@ from experiments.toy import ToyConfig
 from harness.config import flatten, kinds
 from harness.records import RunSpec
 
+TOY = ToyConfig()
+
 TINY = DFlashConfig()
 
 SMOLLM2 = DFlashConfig(
@@ -34,7 +36,7 @@ QWEN3_6_27B = DFlashConfig(
 
 
 # torch's CPU threads otherwise spin while they wait for each other: where other processes share the cores, a step of
-# the tiny target then cost 0.83 CPU-seconds, and 0.11 with sleeping threads. libgomp reads it once, when torch loads it.
+# the tiny target then cost 0.83 CPU-seconds, and 0.11 with sleeping threads. libgomp reads it when torch loads it.
 SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
 
 
@@ -62,7 +64,7 @@ def qwen3_6_27b_8gpu(config: DFlashConfig = QWEN3_6_27B) -> RunSpec:
     )
 
 
-def toy(config: ToyConfig = ToyConfig()) -> RunSpec:
+def toy(config: ToyConfig = TOY) -> RunSpec:
     """A trainer of a page without torch, with slowdowns to switch on: it proves the harness in seconds."""
     return _spec(
         "toy",

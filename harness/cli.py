@@ -10,19 +10,19 @@ from typing import Any
 import click
 from rich.console import Console
 
-from harness import catalogue, display
 from harness.errors import HarnessError, UsageError
 from harness.launch import plan, reap_dead, start
+from harness.mirror import ui as mlflow_ui
+from harness.mirror.follower import mirror_once
 from harness.pin import environments, venvs
 from harness.places import places
 from harness.records import Run
-from harness.run import ui as mlflow_ui
 from harness.run.folder import find
-from harness.run.listing import list_runs, to_json
-from harness.run.mirror import mirror_once
 from harness.run.orders import command_order, recipe_order
 from harness.run.rerun import plan_rerun
 from harness.run.resolve import choose_recipe, recipes, resolve
+from harness.view import catalogue, display
+from harness.view.listing import list_runs, to_json
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

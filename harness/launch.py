@@ -15,15 +15,15 @@ from typing import Any
 from rich.console import Console
 
 from harness.errors import HarnessError, RecordError
+from harness.mirror.follower import MirrorResult, finish, start_follower
 from harness.pin import venvs
 from harness.pin.aside import Say
 from harness.places import Places
 from harness.records import Run, RunSpec
 from harness.run.folder import run_folders
-from harness.run.mirror import MirrorResult, finish, start_follower
 from harness.run.orders import built
 from harness.run.runner import Order, execute, reap
-from harness.terminal import Watch
+from harness.view.terminal import Watch
 
 PLANNER = "cpu"
 """The environment that plans for one that is not built here: the figures come from shapes alone."""
@@ -58,7 +58,7 @@ def _finish(follower: subprocess.Popen[bytes], folder: Path, console: Console) -
 
 
 def _in_words(result: MirrorResult, run: Run) -> str:
-    if result.status == "failed":
+    if result.status in ("failed", "busy"):
         return f"warning: {result.reason}; fill it in later: harness mirror {run.id}"
     return f"{result.status} as {result.mlflow_run_id}"
 

@@ -147,8 +147,9 @@ def test_a_recipe_is_run_recorded_and_mirrored() -> None:
     assert record["config"]["steps"] == 40
 
 
-def test_a_command_keeps_its_streams_and_its_exit_code_becomes_ours(tmp_path: Path) -> None:
-    code = "import sys; [print(f'step {i} tok=100', flush=True) for i in range(20)]; print('oops', file=sys.stderr); sys.exit(7)"
+def test_a_command_keeps_its_streams_and_its_failure_becomes_ours() -> None:
+    loop = "[print(f'step {i} tok=100', flush=True) for i in range(20)]"
+    code = f"import sys; {loop}; print('oops', file=sys.stderr); sys.exit(7)"
     process = harness("run", "--tokens-regex", r"tok=(?P<tokens>\d+)", "--", sys.executable, "-c", code)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1

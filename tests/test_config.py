@@ -131,5 +131,5 @@ def test_values_that_are_only_right_together_are_checked_together() -> None:
 def test_a_spec_from_another_version_is_refused_by_name() -> None:
     flat = flatten(Settings())
     del flat["train.lr"]
-    with pytest.raises(UsageError, match="missing train.lr; unknown old"):
+    with pytest.raises(UsageError, match=r"missing train\.lr; unknown old"):
         unflatten(Settings, {**flat, "old": 1})

@@ -37,7 +37,9 @@ steps = st.builds(
     phases=st.dictionaries(texts, numbers),
     metrics=st.dictionaries(texts, numbers),
 )
-evals = st.builds(Eval, t=numbers, name=texts, metrics=st.dictionaries(texts, numbers), lossless=st.none() | st.booleans())
+evals = st.builds(
+    Eval, t=numbers, name=texts, metrics=st.dictionaries(texts, numbers), lossless=st.none() | st.booleans()
+)
 compiles = st.builds(Compile, t=numbers, name=texts, seconds=numbers, hits=st.integers(0), reason=texts)
 
 
@@ -48,7 +50,16 @@ def test_an_event_comes_back_from_its_line(event: Step | Eval | Compile) -> None
 
 @pytest.mark.parametrize("kind", sorted(EVENTS))
 def test_fields_of_a_later_version_are_passed_over(kind: str) -> None:
-    line = {"kind": kind, "t": 1.0, "pid": 2, "name": "n", "seconds": 0.5, "step": 3, "role": "drafter", "device": "cpu"}
+    line = {
+        "kind": kind,
+        "t": 1.0,
+        "pid": 2,
+        "name": "n",
+        "seconds": 0.5,
+        "step": 3,
+        "role": "drafter",
+        "device": "cpu",
+    }
     line |= {"tokens": 4, "path": "p", "text": "x", "from_the_future": [1]}
     event = event_from_json(line)
     assert event is not None
@@ -60,7 +71,9 @@ def test_a_kind_of_a_later_version_is_no_event() -> None:
 
 
 def test_spec_and_result_survive_json() -> None:
-    spec = RunSpec("tiny", "cpu", ("python", "-m", "x"), {"train.lr": 1e-3}, {"train.lr": "workload"}, devices=("drafter:cpu",))
+    spec = RunSpec(
+        "tiny", "cpu", ("python", "-m", "x"), {"train.lr": 1e-3}, {"train.lr": "workload"}, devices=("drafter:cpu",)
+    )
     assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     result = Result("finished", 0, summary=Summary(steps=3, throughput_tok_s=Interval(2.0, 1.0, 3.0)))
     assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result

@@ -149,16 +149,16 @@ def _cache_state(data: Mapping[str, Any] | None) -> CacheState | None:
     return known_fields(CacheState, data) if data else None
 
 
-class EventTail:
-    """Reads ``events.jsonl`` while it grows: each ``poll`` gives the events of the lines completed since the last."""
+class LineTail:
+    """Reads a file of JSON objects, one a line, while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self.skipped = 0  # complete lines that are no event: torn by a kill and written on by somebody else
+        self.skipped = 0  # complete lines that are no object: torn by a kill and written on by somebody else
 
-    def poll(self) -> Iterator[Event]:
-        """The new events, in order. A last line without its end waits for the next poll."""
+    def poll(self) -> Iterator[dict[str, Any]]:
+        """The objects of the lines completed since the last poll. A last line without its end waits for the next."""
         if not self._path.exists() or self._path.stat().st_size == self._offset:
             return
         with self._path.open("rb") as file:
@@ -167,16 +167,38 @@ class EventTail:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                event = self._parse(line)
-                if event is not None:
-                    yield event
+                try:
+                    data = json.loads(line)
+                except ValueError:
+                    data = None
+                if isinstance(data, dict):
+                    yield data
+                else:
+                    self.skipped += 1
 
-    def _parse(self, line: bytes) -> Event | None:
-        try:
-            return event_from_json(json.loads(line))
-        except (ValueError, KeyError, TypeError):
-            self.skipped += 1
-            return None
+
+class EventTail:
+    """Reads ``events.jsonl`` while it grows: each ``poll`` gives the events of the lines completed since the last."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = LineTail(path)
+        self._unfit = 0
+
+    @property
+    def skipped(self) -> int:
+        """Complete lines that are no event of a kind that this version knows the shape of."""
+        return self._lines.skipped + self._unfit
+
+    def poll(self) -> Iterator[Event]:
+        """The new events, in order."""
+        for data in self._lines.poll():
+            try:
+                event = event_from_json(data)
+            except (KeyError, TypeError):
+                self._unfit += 1
+                continue
+            if event is not None:
+                yield event
 
 
 def run_folders(runs: Path) -> list[RunFolder]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import RecordError, UsageError
 from harness.records import Note, RunSpec, event_to_json
-from harness.run.folder import EventTail, RunFolder, find, run_folders
+from harness.run.folder import EventTail, LineTail, RunFolder, find, run_folders
 
 
 def written(runs: Path, name: str = "toy") -> RunFolder:
@@ -136,3 +136,15 @@ def test_a_run_is_found_by_what_a_person_types(tmp_path: Path, monkeypatch: pyte
 def test_one_run_is_found_by_the_start_of_its_id(tmp_path: Path) -> None:
     folder = written(tmp_path)
     assert find(tmp_path, folder.id[:9]) == folder
+
+
+@pytest.mark.parametrize("damage", [b"not json\n", b"[1, 2]\n", b'{"a": \n', b"\xff\xfe\n", b"\n", b"null\n"])
+def test_a_damaged_line_of_telemetry_costs_that_line_alone(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    path.write_bytes(b'{"t": 1}\n' + damage + b'{"t": 2}\n{"t": 3')
+    tail = LineTail(path)
+    assert [line["t"] for line in tail.poll()] == [1, 2]
+    assert tail.skipped == 1
+    with path.open("ab") as file:
+        file.write(b"}\n")
+    assert [line["t"] for line in tail.poll()] == [3]

@@ -122,6 +122,8 @@ def next_commands(run: Run) -> RenderableType:
     if run.result.status == "failed":
         commands.insert(0, (f"less {_near(run.folder)}/stderr.log", "what the child said"))
     table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
     for command, why in commands:
         table.add_row(Text(command, style="bold"), Text(why, style="dim"))
     return table

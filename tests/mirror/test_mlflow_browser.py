@@ -15,11 +15,11 @@ import pytest
 
 from experiments.toy import Slow, ToyConfig
 from harness.config import flatten
+from harness.mirror.follower import mirror_once
+from harness.mirror.ui import served
 from harness.places import Places
 from harness.run.folder import RunFolder
-from harness.run.mirror import mirror_once
 from harness.run.summary import summarise
-from harness.run.ui import served
 from tests import samples
 
 if TYPE_CHECKING:

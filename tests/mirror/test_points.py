@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records import CacheState, Compile, Eval, Event, Interval, Step, Summary
-from harness.run.points import (
+from harness.mirror.points import (
     DENSE,
     EventPoints,
     Point,
@@ -20,6 +19,7 @@ from harness.run.points import (
     cache_points,
     summary_points,
 )
+from harness.records import CacheState, Compile, Eval, Event, Interval, Step, Summary
 
 
 def step(number: int, seconds: float = 0.5, tokens: int = 1000, device: str = "cuda:5", **more: float) -> Step:

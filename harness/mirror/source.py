@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from harness.mirror.points import EventPoints, Point, TelemetryPoints, cache_points, summary_points
 from harness.records import Run, Started, Value
-from harness.run.folder import EventTail
-from harness.run.points import EventPoints, Point, TelemetryPoints, cache_points, summary_points
+from harness.run.folder import EventTail, LineTail
 
 
 class PointSource:
@@ -24,8 +21,7 @@ class PointSource:
         self.facts: dict[str, Value] = {}  # what the child said it computes
         self._event_tail = EventTail(folder / "events.jsonl")
         self._event_points = EventPoints()
-        self._telemetry_file = folder / "telemetry.jsonl"
-        self._telemetry_offset = 0
+        self._samples = LineTail(folder / "telemetry.jsonl")
         self._telemetry_points = TelemetryPoints()
         self._closed = False
 
@@ -35,7 +31,7 @@ class PointSource:
             if isinstance(event, Started):
                 self.facts.update(event.facts)
             self.events += self._event_points.feed(event)
-        for sample in self._samples():
+        for sample in self._samples.poll():
             self.telemetry += self._telemetry_points.feed(sample)
 
     def close(self, run: Run) -> None:
@@ -50,15 +46,3 @@ class PointSource:
         self.events += summary_points(run.result.summary, t, step)
         self.telemetry += self._telemetry_points.close()
         self._closed = True
-
-    def _samples(self) -> Iterator[dict[str, Any]]:
-        """The telemetry since the last read. A last line without its end waits; the harness alone writes this file."""
-        if not self._telemetry_file.exists():
-            return
-        with self._telemetry_file.open("rb") as file:
-            file.seek(self._telemetry_offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                self._telemetry_offset += len(line)
-                yield json.loads(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.listing import list_runs, to_json
+from harness.view.listing import list_runs, to_json
 from tests import samples
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from harness.mirror.follower import MirrorState, create_store, finish, mirror_once, start_follower
+from harness.mirror.source import PointSource
 from harness.places import Places
 from harness.records import Status
 from harness.run.folder import RunFolder
-from harness.run.mirror import MirrorState, create_store, finish, mirror_once, start_follower
-from harness.run.point_source import PointSource
 from tests import samples
 
-tracking = pytest.importorskip("harness.run.tracking", reason="mlflow is not in this environment")
+tracking = pytest.importorskip("harness.mirror.tracking", reason="mlflow is not in this environment")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow", "ignore:The ``noload`` loader")
 
@@ -273,7 +273,7 @@ def test_the_follower_sees_a_run_through(where: Places) -> None:
 @pytest.mark.slow
 def test_six_processes_open_a_new_store_at_once(where: Places) -> None:
     """MLflow's own migrations break when two run at once; ours wait for each other."""
-    command = [sys.executable, "-m", "harness.run.tracking", "--create", "--uri"]
+    command = [sys.executable, "-m", "harness.mirror.tracking", "--create", "--uri"]
     uri = f"sqlite:///{where.mlflow / 'mlflow.db'}"
     makers = [subprocess.Popen([*command, uri], cwd=ROOT, stderr=subprocess.PIPE) for _ in range(6)]
     said = [maker.communicate()[1].decode() for maker in makers]

@@ -10,9 +10,9 @@ from types import TracebackType
 from rich import live as rich_live
 from rich.console import Console, RenderableType
 
-from harness.live import Live
 from harness.records import Event, Fingerprint, Note
 from harness.run.folder import RunFolder
+from harness.view.live import Live
 
 LINE_S = 10.0
 """Seconds between two plain lines."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.mirror.follower import create_store, tracking_uri
 from harness.places import Places
-from harness.run.mirror import create_store, tracking_uri
 
 PORT = 5000
 START_S = 180.0  # MLflow's import alone takes ten seconds on a slow machine

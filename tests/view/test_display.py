@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from harness import display, figures
-from harness.live import Live
+from harness import figures
 from harness.records import (
     CacheState,
     Finished,
@@ -22,6 +21,8 @@ from harness.records import (
     Summary,
 )
 from harness.run.folder import RunFolder
+from harness.view import display
+from harness.view.live import Live
 from tests import samples
 
 

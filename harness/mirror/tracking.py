@@ -1,8 +1,8 @@
 """Holds MLflow level with a run folder. The only file that imports mlflow, and it runs in a process of its own:
 
-    python -m harness.run.tracking FOLDER --uri URI            bring MLflow level with the folder, once
-    python -m harness.run.tracking FOLDER --uri URI --follow   and keep it so until the run has ended
-    python -m harness.run.tracking --create --uri URI          make the embedded store
+    python -m harness.mirror.tracking FOLDER --uri URI            bring MLflow level with the folder, once
+    python -m harness.mirror.tracking FOLDER --uri URI --follow   and keep it so until the run has ended
+    python -m harness.mirror.tracking --create --uri URI          make the embedded store
 
 Exit code 0: MLflow has everything; 1: it could not be reached or refused, ``mirror.json`` says why; 3: another mirror
 is at work on the folder. The mirror goes one way and is the same whenever it is made: points carry the run's own clock,
@@ -39,12 +39,12 @@ from mlflow.exceptions import MlflowException  # noqa: E402
 from sqlalchemy.exc import SQLAlchemyError  # noqa: E402
 
 from harness.errors import HarnessError  # noqa: E402
+from harness.mirror import content  # noqa: E402
+from harness.mirror.follower import BUSY, MirrorResult, MirrorState, database, making  # noqa: E402
+from harness.mirror.points import Point  # noqa: E402
+from harness.mirror.source import PointSource  # noqa: E402
 from harness.records import Run, Value, canonical, digest  # noqa: E402
-from harness.run import mirror_content as content  # noqa: E402
 from harness.run.folder import RunFolder  # noqa: E402
-from harness.run.mirror import BUSY, MirrorResult, MirrorState, database, making  # noqa: E402
-from harness.run.point_source import PointSource  # noqa: E402
-from harness.run.points import Point  # noqa: E402
 
 EVERY = 5.0  # seconds between two rounds of a follower
 SLOWEST = 60.0  # and at most, while MLflow cannot be reached
@@ -267,7 +267,7 @@ def _alone(folder: Path) -> Iterator[bool]:
 
 def main(argv: Sequence[str]) -> int:
     """The process: see the module's first lines."""
-    parser = argparse.ArgumentParser(prog="python -m harness.run.tracking")
+    parser = argparse.ArgumentParser(prog="python -m harness.mirror.tracking")
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--uri", required=True)
     parser.add_argument("--follow", action="store_true")

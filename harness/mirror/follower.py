@@ -1,6 +1,6 @@
 """MLflow is a mirror of the run folder, held up by a process of its own. Standard library only.
 
-The process (``harness.run.tracking``) follows the folder's files, so that MLflow's slow import, its retries and its
+The process (``harness.mirror.tracking``) follows the folder's files, so that MLflow's slow import, its retries and its
 hangs never touch the run. What it did is in ``mirror.json``, where the harness reads it.
 """
 
@@ -116,7 +116,7 @@ def create_store(places: Places) -> None:
     """Make the embedded store if it is not there yet. Raises HarnessError with MLflow's last line."""
     if _database_is_made(tracking_uri(places)):
         return
-    command = [sys.executable, "-m", "harness.run.tracking", "--create", "--uri", tracking_uri(places)]
+    command = [sys.executable, "-m", "harness.mirror.tracking", "--create", "--uri", tracking_uri(places)]
     done = subprocess.run(command, cwd=places.root, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         why = _last_line(done.stderr.decode(errors="replace"))
@@ -147,7 +147,7 @@ def _database_is_made(uri: str) -> bool:
 
 
 def _command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "harness.run.tracking", str(folder)]
+    return [sys.executable, "-m", "harness.mirror.tracking", str(folder)]
 
 
 def _outcome(folder: Path, code: int, stderr: str = "") -> MirrorResult:

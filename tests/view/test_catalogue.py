@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from experiments.recipes import RECIPES
-from harness import catalogue
 from harness.records import Listed
+from harness.view import catalogue
 
 CPU = Listed("cpu", "trains", ("3.11",), "2.13.0+cpu", None, "ab" * 32, False, "/envs/cpu")
 

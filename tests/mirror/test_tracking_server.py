@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.mirror.follower import MirrorState, finish, mirror_once, start_follower
+from harness.mirror.ui import free_port, served
 from harness.places import Places
-from harness.run.mirror import MirrorState, finish, mirror_once, start_follower
-from harness.run.ui import free_port, served
 from tests import samples
 
 pytestmark = pytest.mark.slow

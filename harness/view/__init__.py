@@ -1,0 +1,1 @@
+"""View: what people and programs are shown of runs, recipes and environments."""
