@@ -333,11 +333,16 @@ class Summary:
     lossless: bool | None = None
     loss_first: float | None = None
     loss_last: float | None = None
+    warnings: tuple[str, ...] = ()  # what the run warned of, each once, the first ones
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Summary:
         interval = data.get("throughput_tok_s")
-        return known_fields(cls, {**data, "throughput_tok_s": Interval(**interval) if interval else None})
+        parts = {
+            "throughput_tok_s": Interval(**interval) if interval else None,
+            "warnings": tuple(data.get("warnings", ())),
+        }
+        return known_fields(cls, {**data, **parts})
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,12 @@ to 2.14.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sysconfig
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -15,12 +19,37 @@ import torch
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
 from torch._dynamo.utils import counters
 
+from experiments.dflash.config import Backend
 from experiments.dflash.model import DFlashDrafter
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from harness.run.events import Recorder, StepTimer
 
 Forward = Callable[..., torch.Tensor]
+
+
+def choose_backend(wanted: Backend, device: torch.device) -> tuple[Backend, str]:
+    """The backend to compile with, and, where "auto" cannot have inductor, why not: a slower run must say that it is.
+
+    Raises UsageError where inductor is asked for by name on a machine that lacks what it needs.
+    """
+    lacking = missing_for_inductor() if device.type == "cpu" and wanted in ("auto", "inductor") else ""
+    if not lacking:
+        return ("inductor" if wanted == "auto" else wanted), ""
+    if wanted == "inductor":
+        raise UsageError(f"compile=inductor needs {lacking}; install it, or set compile=none")
+    return "none", f"the drafter runs uncompiled: inductor needs {lacking}"
+
+
+def missing_for_inductor() -> str:
+    """What inductor needs to compile for the CPU and this machine lacks; "" where nothing is missing."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return f"a C++ compiler, and there is no {compiler} (Debian: apt-get install g++)"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return "Python's headers, and there is no Python.h (Debian: apt-get install python3-dev)"
+    return ""
 
 
 def compile_forward(drafter: DFlashDrafter, backend: str) -> Forward:

@@ -12,6 +12,9 @@ from typing import Literal
 from harness.config import execution, workload
 
 
+Backend = Literal["auto", "inductor", "aot_eager", "none"]
+
+
 def _at_least(least: float, **values: float) -> None:
     for name, value in values.items():
         if value < least:
@@ -114,7 +117,7 @@ class DataConfig:
     kind: Literal["on_policy", "text"] = workload("on_policy")  # the target's own continuations, or text as it is
     sequences: int = workload(384)
     length: int = workload(128)  # tokens a sequence, its prompt included
-    prompt: int = workload(32)  # tokens of text that the target continues (on_policy)
+    prompt: int = workload(64)  # tokens of text that the target continues (on_policy)
     seed: int = workload(0)
 
     def __post_init__(self) -> None:
@@ -161,8 +164,8 @@ class EvalConfig:
     """Speculative decoding against the target, before and after training."""
 
     prompts: int = workload(16)
-    prompt_tokens: int = workload(32)
-    new_tokens: int = workload(96)
+    prompt_tokens: int = workload(64)
+    new_tokens: int = workload(48)
     near_tie: float = workload(1e-3)  # gap of the top two logits under which either choice is right
 
     def __post_init__(self) -> None:
@@ -180,7 +183,7 @@ class DFlashConfig:
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     precision: Literal["fp32", "bf16"] = workload("fp32")  # bf16: autocast over fp32 weights
-    compile: Literal["inductor", "aot_eager", "none"] = execution("inductor")
+    compile: Backend = execution("auto")  # auto: inductor where it can work
     attention: Literal["auto", "sdpa", "flex"] = execution("auto")  # auto: flex on CUDA, sdpa elsewhere
     device: str = execution("auto")  # auto: the first CUDA device where there is one, else the CPU
     threads: int = execution(2)  # of torch on the CPU

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
 from experiments.dflash.clock import PhaseClock, event_factory
-from experiments.dflash.compiling import CompileWatch
+from experiments.dflash.compiling import CompileWatch, choose_backend
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Dataset, load_data
 from experiments.dflash.evaluate import evaluate, evaluate_baselines
@@ -50,6 +50,10 @@ def main() -> int:
 def run(config: DFlashConfig, recorder: Recorder) -> str:
     """A whole run. Returns why it failed, or "" where it did not."""
     device = choose_device(config.device)
+    backend, uncompiled = choose_backend(config.compile, device)
+    config = replace(config, compile=backend)
+    if uncompiled:
+        recorder.note(uncompiled, level="warning")
     set_up_torch(config, device)
 
     target = load_target(config, recorder)
@@ -103,6 +107,7 @@ def facts(trainer: Trainer, dataset: Dataset) -> dict[str, Value]:
         "workload.target.parameters": trainer.target.parameters,
         "workload.model.parameters": sum(p.numel() for p in trainer.drafter.parameters()),
         "execution.attention.used": trainer.attention,
+        "execution.compile.used": trainer.config.compile,
         "execution.device.used": str(trainer.device),
     }
 

@@ -26,10 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from harness.records import CacheState, Compile, Eval, Event, Interval, Step, Summary
+from harness.records import CacheState, Compile, Eval, Event, Interval, Note, Step, Summary
 
 FEWEST_STEPS = 8
 """Steady steps below which no throughput is given."""
+
+MOST_WARNINGS = 10
+"""Warnings that a summary keeps; all of them are in the events."""
 
 OVERLAP_S = 1e-3
 """Seconds that a compilation and a step must share: clocks that are read one after the other overlap by less."""
@@ -44,6 +47,7 @@ class _Seen:
     steps: list[Step] = field(default_factory=list)
     compiles: list[Compile] = field(default_factory=list)
     evals: dict[str, Eval] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)  # in order, each once
     end: float = 0.0
 
 
@@ -80,6 +84,7 @@ def summarise(events: Iterable[Event], cache: CacheState | None = None) -> Summa
         lossless=all(verdicts) if verdicts else None,
         loss_first=losses[0] if losses else None,
         loss_last=losses[-1] if losses else None,
+        warnings=tuple(seen.warnings),
     )
 
 
@@ -93,6 +98,8 @@ def _sort(events: Iterable[Event]) -> _Seen:
             seen.compiles.append(event)
         elif isinstance(event, Eval):
             seen.evals[event.name] = event
+        elif isinstance(event, Note) and event.level == "warning" and len(seen.warnings) < MOST_WARNINGS:
+            seen.warnings[event.text] = None
     return seen
 
 

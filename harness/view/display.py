@@ -80,6 +80,7 @@ def summary_panel(run: Run, mirror: str = "") -> RenderableType:
     if mirror:
         rows.append(("MLflow", mirror))
     parts: list[RenderableType] = [Text(result.reason, style=STYLES[result.status])] if result.reason else []
+    parts += [Text(f"warning: {text}", style="yellow") for text in result.summary.warnings]
     panel = Panel(
         Group(*parts, _pairs(rows)),
         title=title,

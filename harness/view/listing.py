@@ -45,6 +45,7 @@ def to_json(run: Run) -> dict[str, Any]:
         "env": run.spec.env or None,
         "status": result.status,
         "reason": result.reason,
+        "warnings": list(summary.warnings),
         "exit_code": result.exit_code,
         "signal": result.signal,
         "folder": run.folder,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records import CacheState, Compile, Eval, Event, Started, Step
-from harness.run.summary import cache_start, mser, ratio_interval, slowest_by_number, summarise, warm_up
+from harness.records import CacheState, Compile, Eval, Event, Note, Started, Step
+from harness.run.summary import MOST_WARNINGS, cache_start, mser, ratio_interval, slowest_by_number, summarise, warm_up
 
 
 def series(seconds: Sequence[float], tokens: Sequence[int] | int = 1000, role: str = "drafter") -> list[Event]:
@@ -186,3 +186,11 @@ def test_evaluations_and_the_lossless_verdict() -> None:
 )
 def test_how_a_cache_started(before: CacheState | None, hits: int, misses: int, start: str) -> None:
     assert cache_start(before, hits, misses) == start
+
+
+def test_warnings_are_kept_each_once_and_remarks_are_not() -> None:
+    said: list[Event] = [Note(1.0, "slow", "warning"), Note(1.5, "hello"), Note(2.0, "slow", "warning")]
+    said += [Note(3.0, f"number {n}", "warning") for n in range(100)]
+    warnings = summarise(said).warnings
+    assert warnings[:2] == ("slow", "number 0")
+    assert len(warnings) == len(set(warnings)) == MOST_WARNINGS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,14 @@ def test_a_run_that_loses_losslessness_says_so_loudly(tmp_path: Path) -> None:
     folder = samples.begin(tmp_path, "20261129-172855-tiny-3f2a")
     samples.end(folder, outcome=Summary(lossless=False, evals=samples.EVALS))
     assert "NOT lossless" in flat(drawn(display.summary_panel(folder.load())))
+
+
+def test_a_warning_is_read_before_the_figures(tmp_path: Path) -> None:
+    folder = samples.begin(tmp_path, "20261129-172855-tiny-3f2a")
+    samples.append(folder, samples.events())
+    samples.end(folder, outcome=replace(samples.summary(), warnings=("the drafter runs uncompiled",)))
+    text = flat(drawn(display.summary_panel(folder.load())))
+    assert text.index("warning: the drafter runs uncompiled") < text.index("throughput")
 
 
 def test_the_list_fits_eighty_columns(tmp_path: Path) -> None:
