@@ -11,7 +11,6 @@ from typing import Literal
 
 from harness.config import execution, workload
 
-
 Backend = Literal["auto", "inductor", "aot_eager", "none"]
 
 
