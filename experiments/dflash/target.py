@@ -12,10 +12,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from experiments.dflash.config import DFlashConfig
-from harness.errors import UsageError
-from harness.run.events import Recorder
-
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -109,19 +105,3 @@ def document_positions(document_BS: Tensor) -> Tensor:
     starts_BS = torch.ones_like(document_BS, dtype=torch.bool)
     starts_BS[:, 1:] = document_BS[:, 1:] != document_BS[:, :-1]
     return index_S - torch.where(starts_BS, index_S, 0).cummax(-1).values
-
-
-def load_target(config: DFlashConfig, recorder: Recorder) -> Target:
-    """The target that ``config.target.kind`` names, frozen, in fp32, on the CPU; made first where that is needed.
-
-    Raises UsageError for one that only a machine with its weights and GPUs can load.
-    """
-    if config.target.kind == "tiny":
-        from experiments.dflash.pretrain import load_tiny
-
-        return load_tiny(config, recorder)
-    if config.target.kind == "smollm2":
-        from experiments.dflash.smollm2 import load_smollm2
-
-        return load_smollm2(config, recorder)
-    raise UsageError(f"the target {config.target.kind} can only be planned here: `harness run RECIPE --plan`")

@@ -22,7 +22,7 @@ from experiments.dflash.evaluate import evaluate, evaluate_baselines
 from experiments.dflash.model import DFlashDrafter
 from experiments.dflash.optim import dump_batch
 from experiments.dflash.step import Outcome, Prepared, Trainer, make_trainer, train_step
-from experiments.dflash.target import load_target
+from experiments.dflash.targets import load_target
 from harness.errors import HarnessError, UsageError
 from harness.records import Value
 from harness.run.events import Recorder, StepTimer

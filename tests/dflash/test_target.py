@@ -11,7 +11,8 @@ import torch
 from experiments.dflash import pretrain
 from experiments.dflash.config import DFlashConfig, ModelConfig, TargetConfig
 from experiments.dflash.corpus import Corpus, Document
-from experiments.dflash.target import causal_document_mask, document_positions, load_target
+from experiments.dflash.target import causal_document_mask, document_positions
+from experiments.dflash.targets import load_target
 from harness.errors import UsageError
 from harness.run.events import Recorder
 from tests.dflash.tiny_target import random_target
