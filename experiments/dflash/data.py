@@ -79,9 +79,7 @@ class Dataset:
         index = torch.tensor([_order(rows, self.seed, epoch)[place] for epoch, place in places])
         document_BS = self.document_NS[index]
         padding = int((document_BS < 0).sum())
-        return Batch(
-            self.ids_NS[index], self.loss_mask_NS[index], document_BS, document_BS.numel() - padding, padding
-        )
+        return Batch(self.ids_NS[index], self.loss_mask_NS[index], document_BS, document_BS.numel() - padding, padding)
 
 
 @lru_cache(maxsize=2)

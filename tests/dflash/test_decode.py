@@ -101,9 +101,7 @@ def test_features_are_those_of_a_full_pass_at_every_position_before_the_anchor()
     rejected=st.lists(st.integers(1, VOCAB - 2), min_size=3, max_size=3),
     split=st.integers(1, 5),
 )
-def test_what_a_rejected_draft_left_in_the_cache_is_never_seen(
-    ids: list[int], rejected: list[int], split: int
-) -> None:
+def test_what_a_rejected_draft_left_in_the_cache_is_never_seen(ids: list[int], rejected: list[int], split: int) -> None:
     """Logits after: prefix, a draft that is thrown away, the real text; against one pass over the real text."""
     cache = KeyValueCache(slots=len(ids) + 4)
     with torch.no_grad():
