@@ -80,7 +80,7 @@ def test_the_targets_as_their_own_classes_count_them() -> None:
 @pytest.mark.parametrize("layers", [1, 3])
 def test_activations_are_what_autograd_keeps(layers: int) -> None:
     """Within a fifth, of the tensors that a real forward pass saves for its backward pass (the mask left out)."""
-    config = DFlashConfig(data=DataConfig(length=64), train=TrainConfig(batch=2, anchors=8))
+    config = DFlashConfig(data=DataConfig(length=64, prompt=16), train=TrainConfig(batch=2, anchors=8))
     config = replace(config, model=replace(config.model, layers=layers))
     s = shapes(config)
     drafter = DFlashDrafter(s.drafter)
