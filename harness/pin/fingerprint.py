@@ -71,7 +71,8 @@ def packages(site_packages: Path) -> dict[str, str]:
     found = {}
     for distribution in distributions(path=[str(site_packages)]):
         metadata = distribution.metadata  # each access parses the file again
-        name, version = metadata["Name"], metadata["Version"]
+        # None for a broken dist-info, or KeyError where the importlib_metadata package has put itself in between
+        name, version = (metadata[key] if key in metadata else None for key in ("Name", "Version"))  # noqa: SIM401
         if name and version:  # a folder that a broken uninstall left has neither
             found[normalise(name)] = version
     return found

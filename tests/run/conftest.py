@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from harness.pin.caches import VARIABLES
 from harness.places import Places
 from harness.records import BuiltEnvironment
 from tests.watcher import Watcher
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch, where another test imported it, has named a compile cache for this process."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
