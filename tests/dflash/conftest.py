@@ -1,4 +1,4 @@
-"""One thread of torch: the tensors of these tests are tiny, and threads that wait for each other cost most of the time."""
+"""One thread of torch: these tensors are tiny, and threads that wait for each other would cost most of the time."""
 
 import torch
 
