@@ -52,22 +52,25 @@ def held(state: CacheState | None) -> str:
     return f"{state.bytes / 1e6:.1f} MB in {state.entries:,} entries" if state.entries else "empty"
 
 
-def accept_length(summary: Summary) -> dict[str, float | None]:
-    """Accept length before and after training, and of the two untrained baselines; None where not evaluated."""
-    return {name: summary.evals.get(name, {}).get("accept_length") for name in ("before", "after", *BASELINES)}
+def accept_length(summary: Summary, prompts: str = "accept_length") -> dict[str, float | None]:
+    """Accept length before and after training, and of the two untrained baselines; None where not evaluated.
+
+    ``prompts``: "accept_length" for those that are continued with no run of one token, "accept_length_run" for the rest.
+    """
+    return {name: summary.evals.get(name, {}).get(prompts) for name in ("before", "after", *BASELINES)}
 
 
-def accept_text(summary: Summary) -> str:
+def accept_text(summary: Summary, prompts: str = "accept_length") -> str:
     """``1.02 → 2.31``; empty where the run was not evaluated."""
-    accept = accept_length(summary)
+    accept = accept_length(summary, prompts)
     if accept["before"] is None and accept["after"] is None:
         return ""
     return " → ".join("?" if value is None else f"{value:.2f}" for value in (accept["before"], accept["after"]))
 
 
-def baseline_text(summary: Summary) -> str:
+def baseline_text(summary: Summary, prompts: str = "accept_length") -> str:
     """``repeat the anchor 1.44, n-gram lookup 1.61``; empty where neither was evaluated."""
-    accept = accept_length(summary)
+    accept = accept_length(summary, prompts)
     return ", ".join(f"{label} {accept[name]:.2f}" for name, label in BASELINES.items() if accept[name] is not None)
 
 

@@ -38,10 +38,10 @@ FACTS: Mapping[str, Value] = {
     "context.host": "box",
 }
 EVALS = {
-    "before": {"accept_length": 1.02},
-    "repeat_anchor": {"accept_length": 1.44},
-    "ngram": {"accept_length": 1.61},
-    "after": {"accept_length": 2.31},
+    "before": {"accept_length": 1.02, "accept_length_run": 1.0},
+    "repeat_anchor": {"accept_length": 1.44, "accept_length_run": 3.95},
+    "ngram": {"accept_length": 1.61, "accept_length_run": 4.4},
+    "after": {"accept_length": 2.31, "accept_length_run": 6.1},
 }
 
 

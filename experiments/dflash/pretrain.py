@@ -144,7 +144,8 @@ def _pretrain_into(folder: Path, config: TargetConfig, corpus: Corpus, recorder:
     def report(step: int, loss: float) -> None:
         if step % max(1, config.steps // 6) == 0 and step < config.steps:
             left = (time.monotonic() - started) * (config.steps / step - 1)
-            say(recorder, f"  step {step} of {config.steps}: {loss / math.log(2):.2f} bits a byte, {left:.0f} s left")
+            progress = f"pre-training, step {step} of {config.steps}: {loss / math.log(2):.2f} bits a byte"
+            say(recorder, f"{progress}, {left:.0f} s left")
 
     model = pretrain(config, corpus, report)
     held_out = bits_per_byte(model, corpus.held_out, config.sequence)

@@ -62,11 +62,15 @@ def run(config: DFlashConfig, recorder: Recorder) -> str:
     trainer = make_trainer(config, target, device)
     recorder.started(config.train.steps, facts(trainer, dataset))
 
+    recorder.note("decoding with the untrained baselines")
     evaluate_baselines(target, config, recorder)
+    recorder.note("decoding with the drafter before training")
     before = evaluate(trainer.drafter, target, config, recorder, "before")
+    recorder.note("training: the first step also compiles" if backend != "none" else "training")
     given_up = train(trainer, dataset, recorder)
     if given_up:
         return given_up
+    recorder.note("decoding with the trained drafter")
     after = evaluate(trainer.drafter, target, config, recorder, "after")
     save_drafter(trainer.drafter, recorder, config.train.steps)
 

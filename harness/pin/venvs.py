@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.errors import EnvironmentFault
 from harness.pin.aside import MARKER, Say, build_once, exclusive, is_complete, lock_file, replace_text, say_on_stderr
@@ -151,14 +152,23 @@ class _Uv:
             settings = replace(settings, find_links=(*settings.find_links, str(self.links)))
         environ = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
         environ |= uv_variables(settings, [pin.name for pin in self.target.lock.pins], pages)
-        command = [self.program, *arguments]
-        done = subprocess.run(command, env=environ, pass_fds=(self.lock_fd,), stdout=sys.stderr, check=False)
-        if done.returncode != 0:
+        if self._code([self.program, *arguments], environ) != 0:
             name, version = self.target.name, self.target.version
             raise EnvironmentFault(
                 f"{name} could not be set up for Python {version}: uv's own words are above; "
                 f"mend that and try again: harness sync {name}"
             )
+
+    def _code(self, command: list[str | Path], environ: dict[str, str]) -> int:
+        """Run uv and pass its words on, but not a line for each of a hundred packages."""
+        options: dict[str, Any] = {"env": environ, "pass_fds": (self.lock_fd,), "stdout": sys.stderr}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if not line.startswith((" + ", " - ", " ~ ")):
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+        return process.returncode
 
     def sync(self, env: Environment, python: Path) -> None:
         """Make the environment of ``python`` hold the lock's pins and nothing else."""

@@ -20,6 +20,9 @@ STYLES: Mapping[Status, str] = {"running": "cyan", "finished": "green", "failed"
 HARNESS = ".venv/bin/harness"
 """How a person who stands in the checkout starts the harness, whatever their PATH has."""
 
+ON_RUNS = "accept_length_run"
+"""On prompts that the target continues with a run of one token, where repeating the anchor is already good."""
+
 HIDDEN = ("environment.package.",)
 """Facts that are too many to show one by one; they are counted."""
 
@@ -102,7 +105,9 @@ def summary_rows(run: Run) -> list[tuple[str, str]]:
         ("throughput", f"{figures.ktok(speed)} in steady state, {whole} over the whole run" if speed else whole),
         ("first step", _first_step(summary)),
         ("accept length", ", ".join(t for t in (figures.accept_text(summary), figures.lossless_text(summary)) if t)),
-        ("baselines", figures.baseline_text(summary)),
+        ("  untrained", figures.baseline_text(summary)),
+        ("on runs", figures.accept_text(summary, ON_RUNS)),
+        ("  untrained", figures.baseline_text(summary, ON_RUNS)),
         ("loss", figures.loss_text(summary)),
         ("steps", _steps(summary)),
         ("time", phase_text(summary)),

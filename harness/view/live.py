@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -93,8 +93,10 @@ class Live:
     # --- figures -----------------------------------------------------------------------------------------
 
     @property
-    def _steps(self) -> deque[Step]:
-        return self._recent.get(self._counting or "", deque())
+    def _steps(self) -> list[Step]:
+        """The recent steps of the counting role; without those that compiled, as soon as there are others."""
+        steps = list(self._recent.get(self._counting or "", ()))
+        return [step for step in steps if not step.phases.get("compile")] or steps
 
     def _tok_s(self) -> float | None:
         """Useful tokens a second over the recent steps; the devices of a role work side by side."""
@@ -210,6 +212,6 @@ class Live:
         return Text("\n".join(said), style="dim") if said else None
 
 
-def _share(steps: deque[Step], phase: str) -> float:
+def _share(steps: Sequence[Step], phase: str) -> float:
     total = sum(step.seconds for step in steps)
     return sum(step.phases.get(phase, 0.0) for step in steps) / total if total else 0.0

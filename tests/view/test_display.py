@@ -101,6 +101,17 @@ def test_the_rate_is_of_the_recent_steps() -> None:
     assert "10.0 Ktok/s" in live.line(1.0)
 
 
+def test_the_step_that_compiled_does_not_frighten_with_its_time_left() -> None:
+    live = Live("id", "tiny", "cpu")
+    live.feed(Started(0.0, 1, 100))
+    live.feed(Step(40.0, 1, "drafter", "cpu", 40.0, 1000, 0, {"compile": 39.9, "forward": 0.1}))
+    for number in range(2, 5):
+        live.feed(Step(40.0, number, "drafter", "cpu", 0.1, 1000, 0, {"forward": 0.1}))
+    line = live.line(41.0)
+    assert "0:10 left" in line
+    assert "10.0 Ktok/s" in line
+
+
 def test_who_waits_for_whom() -> None:
     live = Live("id", "box", "cu130")
     live.feed(Step(1.0, 1, "drafter", "cuda:5", 1.0, 1000, 0, {"wait": 0.31, "forward": 0.69}, {}))
@@ -144,6 +155,8 @@ def test_the_summary_has_the_figures_and_the_next_commands(tmp_path: Path) -> No
         "20.0 Ktok/s [19.8, 20.2] in steady state, 9.00 Ktok/s over the whole run",
         "after 9.20 s",
         "1.02 → 2.31, lossless",
+        "on runs 1.00 → 6.10",
+        "untrained repeat the anchor 3.95, n-gram lookup 4.40",
         "repeat the anchor 1.44, n-gram lookup 1.61",
         "5.756 → 1.677",
         "40 with 160,000 tokens, 2% padding; 3 of warm-up and compiling are not in the steady state",
