@@ -17,11 +17,14 @@ TOY = ToyConfig()
 
 TINY = DFlashConfig()
 
+# What this budget buys, measured once on two shared cores (11 minutes, 687 CPU-seconds, uncompiled): the loss falls from
+# 89 to about 7 nats, and the accept length rises from 1.00 to 1.08, where n-gram lookup has 1.27. So it proves the path on
+# a real model and makes no good drafter; for more, raise train.steps (3 s each on idle cores) and data.sequences.
 SMOLLM2 = DFlashConfig(
     target=TargetConfig(kind="smollm2"),
     model=ModelConfig(layers=1, block_size=8, target_layer_ids="1,14,27"),
-    data=DataConfig(sequences=64, length=64, prompt=24),
-    train=TrainConfig(steps=60, batch=4, anchors=8, lr=6e-4),
+    data=DataConfig(sequences=64, length=80, prompt=48),
+    train=TrainConfig(steps=60, batch=4, anchors=16, lr=3e-3),
     eval=EvalConfig(prompts=4, prompt_tokens=48, new_tokens=32),
 )
 
