@@ -55,7 +55,7 @@ def held(state: CacheState | None) -> str:
 def accept_length(summary: Summary, prompts: str = "accept_length") -> dict[str, float | None]:
     """Accept length before and after training, and of the two untrained baselines; None where not evaluated.
 
-    ``prompts``: "accept_length" for those that are continued with no run of one token, "accept_length_run" for the rest.
+    ``prompts``: "accept_length" for those that are continued with no run of one token, "accept_length_run" for others.
     """
     return {name: summary.evals.get(name, {}).get(prompts) for name in ("before", "after", *BASELINES)}
 
