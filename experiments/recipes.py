@@ -17,9 +17,9 @@ TOY = ToyConfig()
 
 TINY = DFlashConfig()
 
-# What this budget buys, measured once on two shared cores (11 minutes, 687 CPU-seconds, uncompiled): the loss falls from
-# 89 to about 7 nats, and the accept length rises from 1.00 to 1.08, where n-gram lookup has 1.27. So it proves the path on
-# a real model and makes no good drafter; for more, raise train.steps (3 s each on idle cores) and data.sequences.
+# What this budget buys, measured once on two shared cores (11 minutes, 687 CPU-seconds, uncompiled): the loss falls
+# from 89 to about 7 nats, and the accept length rises from 1.00 to 1.08, where n-gram lookup has 1.27. So it proves the
+# path on a real model and makes no good drafter; for more, raise train.steps (3 s each on idle cores), data.sequences.
 SMOLLM2 = DFlashConfig(
     target=TargetConfig(kind="smollm2"),
     model=ModelConfig(layers=1, block_size=8, target_layer_ids="1,14,27"),
