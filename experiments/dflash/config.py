@@ -114,7 +114,7 @@ class DataConfig:
     """The sequences that the drafter trains on."""
 
     kind: Literal["on_policy", "text"] = workload("on_policy")  # the target's own continuations, or text as it is
-    sequences: int = workload(384)
+    sequences: int = workload(768)
     length: int = workload(128)  # tokens a sequence, its prompt included
     prompt: int = workload(64)  # tokens of text that the target continues (on_policy)
     seed: int = workload(0)
@@ -134,7 +134,7 @@ class DataConfig:
 class TrainConfig:
     """How the drafter is optimised."""
 
-    steps: int = workload(500)
+    steps: int = workload(750)
     batch: int = workload(4)  # sequences a step
     anchors: int = workload(32)  # block slots a sequence; where fewer anchors are valid, slots stay empty
     lr: float = workload(3e-3)
