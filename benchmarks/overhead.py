@@ -79,9 +79,7 @@ def main(seconds: float) -> None:
     shares = {name: 100 * used[name] / used["wall"] for name in ("harness", "mirror")}
     for name, share in shares.items():
         print(f"{name:8} {used[name]:.3f} s of processor time in {used['wall']:.1f} s: {share:.2f} % of a core")
-    print(f"{'start':8} {meter.begun['mirror']:.1f} s of the mirror's processor time before that, MLflow's import above all")
-        f"{'start':8} {meter.begun['mirror']:.1f} s of processor time of the mirror before that: MLflow's import, once"
-    )
+    print(f"{'start':8} {meter.begun['mirror']:.1f} s of the mirror's processor time before that: MLflow's import")
     print(json.dumps({"wall_s": used["wall"], "goal_pct": GOAL_PCT, **{f"{n}_pct": s for n, s in shares.items()}}))
 
 
