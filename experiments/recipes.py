@@ -45,12 +45,12 @@ SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
 
 def tiny(config: DFlashConfig = TINY) -> RunSpec:
     """A byte-level Qwen3 target on real code, pre-trained once, and its drafter: minutes on two CPU cores."""
-    return _dflash("tiny", config, env="cpu", devices=("target+drafter:cpu",))
+    return _on_cpu("tiny", config)
 
 
 def smollm2(config: DFlashConfig = SMOLLM2) -> RunSpec:
     """SmolLM2-135M-Instruct as the target, real prompts; what a CPU's budget buys, no more."""
-    return _dflash("smollm2", config, env="cpu", devices=("target+drafter:cpu",))
+    return _on_cpu("smollm2", config)
 
 
 def qwen3_6_27b_8gpu(config: DFlashConfig = QWEN3_6_27B) -> RunSpec:
@@ -89,6 +89,15 @@ RECIPES: Mapping[str, Callable[..., RunSpec]] = {
 
 DEFAULT = "tiny"
 """What a request without a name runs, where no recipe is made for the machine's GPUs."""
+
+
+def _on_cpu(name: str, config: DFlashConfig) -> RunSpec:
+    """One device, in the environment without CUDA. Raises ValueError for what only CUDA can do."""
+    if config.attention == "flex":
+        raise ValueError(f"attention=flex needs CUDA, and {name} runs in the environment cpu: use attention=sdpa")
+    if config.device not in ("auto", "cpu"):
+        raise ValueError(f"device={config.device} is not there, {name} runs in the environment cpu: use device=cpu")
+    return _dflash(name, config, env="cpu", devices=("target+drafter:cpu",))
 
 
 def _dflash(name: str, config: DFlashConfig, **rest: Any) -> RunSpec:

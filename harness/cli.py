@@ -42,9 +42,10 @@ class _WithCommand(click.Command):
     """Takes what follows ``--`` as a command that is not ours to read; it is in ``ctx.obj``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        cut = args.index("--") if "--" in args else len(args)
-        ctx.obj = args[cut + 1 :]
-        return super().parse_args(ctx, args[:cut])
+        if "--" in args:
+            cut = args.index("--")
+            ctx.obj, args = args[cut + 1 :], args[:cut]
+        return super().parse_args(ctx, args)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -86,23 +87,26 @@ def run(
     \b
     Examples:
       harness run                           the recipe that fits this machine
-      harness run tiny train.steps=50 seed=3
+      harness run tiny train.steps=50 train.seed=3
       harness run qwen3_6_27b_8gpu --plan
       harness run --env cpu --tokens-regex 'tok=(?P<tokens>\\d+)' -- python my_train.py
     """
     where = places()
-    command: Sequence[str] = ctx.obj
-    if command:
+    command: Sequence[str] | None = ctx.obj
+    if command is not None:
         if recipe or only_plan:
             raise UsageError("a command after -- has neither a recipe nor a plan: name one or the other")
         reap_dead(where)
         return _report(start(command_order(command, where, env, tokens_regex, cold, say), where, err, json_), json_)
     if env or tokens_regex:
         raise UsageError("--env and --tokens-regex go with a command after --; a recipe names its own environment")
-    if recipe is None:
+    why = ""
+    if recipe is None or "=" in recipe:  # a setting, and no name before it
+        overrides = (*([recipe] if recipe else []), *overrides)
         recipe, why = choose_recipe()
-        say(f"no recipe named: {recipe}, because {why}")
     spec = resolve(recipe, overrides)
+    if why:
+        say(f"no recipe named: {recipe}, because {why}")
     if only_plan:
         return _show_plan(plan(spec, where, say), json_)
     reap_dead(where)
@@ -222,12 +226,18 @@ def sync(env: str, json_: bool) -> int:
 
 
 @cli.command("ui")
-@click.option("--port", default=mlflow_ui.PORT, show_default=True, help="Another one is taken where it is in use.")
+@click.option(
+    "--port",
+    default=mlflow_ui.PORT,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Another one is taken where it is in use.",
+)
 def ui_command(port: int) -> int:
     """Serve MLflow's pages on the recorded runs, until Ctrl-C. Example: harness ui --port 8080"""
     say("starting MLflow's pages ...")
     with mlflow_ui.served(places(), port) as page:
-        out.print(f"{page.url}  (Ctrl-C ends it)", soft_wrap=True)
+        out.print(f"{page.page}  (Ctrl-C ends it)", soft_wrap=True)
         try:
             return page.wait()
         except KeyboardInterrupt:
@@ -241,7 +251,8 @@ def _report(finished: tuple[Run, str], json_: bool) -> int:
     if json_:
         _print_json(to_json(record))
     else:
-        out.print(display.summary_panel(record, mirrored))
+        piped = not record.spec.recipe and not out.is_terminal  # then standard output is the command's alone
+        (err if piped else out).print(display.summary_panel(record, mirrored))
     if record.result.status == "killed" and record.result.signal == 2:
         return INTERRUPTED
     return 0 if record.result.status == "finished" else 1
@@ -269,10 +280,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HarnessError as error:
         err.print(f"error: {error}", style="red", soft_wrap=True, markup=False)
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "harness"
         err.print(f"error: {error.format_message()} (see {path} --help)", style="red", soft_wrap=True, markup=False)
         return 2
+    except OSError as error:
+        err.print(
+            f"error: {error.filename or 'the system'}: {error.strerror}", style="red", soft_wrap=True, markup=False
+        )
+        return 1
     except (KeyboardInterrupt, click.Abort):
         err.print("interrupted", style="yellow")
         return INTERRUPTED

@@ -78,15 +78,20 @@ def _types(cls: type[Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _build(cls: type[C], flat: Mapping[str, Value], prefix: str) -> C:
+    """The dataclass; what its own checks say of a field is said of the field's whole name."""
     hints = get_type_hints(cls)
-    return cls(
-        **{
-            f.name: _build(hints[f.name], flat, f"{prefix}{f.name}.")
-            if is_dataclass(hints[f.name])
-            else flat[prefix + f.name]
-            for f in fields(cls)  # type: ignore[arg-type]
-        }
-    )
+    values = {
+        f.name: _build(hints[f.name], flat, f"{prefix}{f.name}.")
+        if is_dataclass(hints[f.name])
+        else flat[prefix + f.name]
+        for f in fields(cls)  # type: ignore[arg-type]
+    }
+    try:
+        return cls(**values)
+    except ValueError as error:
+        if prefix and str(error).split(" ", 1)[0] in values:
+            raise ValueError(f"{prefix}{error}") from None
+        raise
 
 
 def override(config: C, assignments: Sequence[str]) -> C:
@@ -99,7 +104,7 @@ def override(config: C, assignments: Sequence[str]) -> C:
     known = _types(type(config))
     for assignment in assignments:
         key, sign, text = (part.strip() for part in assignment.partition("="))
-        if not sign:
+        if not sign or not key:
             key, value = next(iter(flat.items()))
             raise UsageError(f"{assignment!r} is not an override; write key=value, for example {key}={value}")
         if key not in known:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.errors import HarnessError, RecordError
+from harness.errors import HarnessError, RecordError, UsageError
 from harness.mirror.follower import MirrorResult, finish, start_follower
 from harness.pin import venvs
 from harness.pin.aside import Say
@@ -33,7 +35,7 @@ def start(order: Order, where: Places, console: Console, quiet_stdout: bool = Fa
     """Make the run, shown on ``console`` and mirrored live. Returns its record, and in a line what MLflow has of it."""
     mirrored: list[MirrorResult] = []
 
-    with Watch(console, order.spec.recipe, order.spec.env, quiet_stdout) as watch:
+    with _no_echo_of_controls(), Watch(console, order.spec.recipe, order.spec.env, quiet_stdout) as watch:
 
         @contextmanager
         def mirror(folder: Path) -> Iterator[None]:
@@ -46,6 +48,21 @@ def start(order: Order, where: Places, console: Console, quiet_stdout: bool = Fa
 
         run = execute(order, where, watch, mirror)
     return run, _in_words(mirrored[0], run)
+
+
+@contextmanager
+def _no_echo_of_controls() -> Iterator[None]:
+    """A terminal that echoes ^C moves the cursor under the panel, and half of it stays behind."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    quiet = [*before[:3], before[3] & ~termios.ECHOCTL, *before[4:]]
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 def _finish(follower: subprocess.Popen[bytes], folder: Path, console: Console) -> MirrorResult:
@@ -93,7 +110,7 @@ def _memory(spec: RunSpec, where: Places, env: str, say: Say) -> dict[str, Any]:
             [python, *spec.plan_argv[1:]], cwd=where.root, env=variables, capture_output=True, text=True, check=False
         )
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise HarnessError(f"the plan of {spec.recipe} failed: {last}")
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("error: ")
+        raise UsageError(last) if done.returncode == 2 else HarnessError(f"the plan of {spec.recipe} failed: {last}")
     planned: dict[str, Any] = json.loads(done.stdout)
     return planned

@@ -51,11 +51,19 @@ def elsewhere(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> No
         (["run", "--tokens-regex", "(", "--", "true"], "("),
         (["run", "qwen3_6_27b_8gpu"], "qwen3_6_27b_8gpu needs 8 RTX PRO 6000 GPUs and this machine has"),
         (["run", "--no-such-option"], "No such option '--no-such-option'. (see harness run --help)"),
-        (["show", "@1"], "@1 names no run: there are 0"),
-        (["show", "20990101"], "20990101: no run in "),
+        (["show", "@1"], "'@1' names no run: there are none in "),
+        (["show", ""], "'' names no run"),
         (["show", "./nowhere"], "./nowhere is not a run folder"),
-        (["rerun", "@x"], "@x names no run"),
-        (["mirror", "@1"], "@1 names no run"),
+        (["rerun", "@x"], "'@x' names no run"),
+        (["mirror", "@1"], "'@1' names no run"),
+        (["run", "--"], "no command: write it after --"),
+        (["run", "stepz=3"], "unknown setting stepz: "),
+        (["run", "toy", "=3"], "'=3' is not an override; write key=value"),
+        (["run", "tiny", "attention=flex"], "attention=flex needs CUDA, and tiny runs in the environment cpu"),
+        (["run", "tiny", "device=cuda"], "device=cuda is not there"),
+        (["run", "tiny", "train.steps=0"], "train.steps must be at least 1, not 0"),
+        (["run", "tiny", "model.target_layer_ids=9", "--plan"], "target_layer_ids names layer 9"),
+        (["ui", "--port", "99999999"], "Invalid value for '--port'"),
         (["sync", "gpu"], "unknown environment 'gpu'"),
         (["recipes", "big"], "unknown recipe big"),
         (["runs", "-n", "0"], "Invalid value for '-n'"),
@@ -131,6 +139,41 @@ def test_a_folder_from_a_newer_version_is_said_to_be_one(capfd: Capture) -> None
     assert "left out: " in capfd.readouterr().err
 
 
+def test_an_id_that_no_run_has_is_said_with_where_it_was_looked_for(capfd: Capture) -> None:
+    samples.recorded(places().runs, "20261129-100000-tiny-aaaa")
+    assert main(["show", "20990101"]) == 2
+    assert "20990101: no run in " in capfd.readouterr().err
+    assert main(["show", "@2"]) == 2
+    assert "there are 1, and @1 is the latest" in capfd.readouterr().err
+
+
+def test_recipes_that_do_not_import_are_one_line(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise SyntaxError("invalid syntax", ("experiments/toy.py", 7, 1, ")"))
+
+    monkeypatch.setattr("importlib.import_module", broken)
+    assert main(["run", "toy"]) == 1
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1
+    assert "the recipes cannot be imported: SyntaxError: invalid syntax (toy.py, line 7)" in printed
+
+
+def test_a_folder_that_cannot_hold_runs_is_said(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "file" / "runs"))
+    assert main(["run", "--", "true"]) == 2
+    assert "cannot hold runs: Not a directory; set HARNESS_RUNS" in capfd.readouterr().err
+
+
+def test_without_arguments_the_help_is_shown(capfd: Capture) -> None:
+    assert main([]) == 2
+    printed = capfd.readouterr()
+    assert printed.err.startswith("Usage: harness")
+    assert not printed.out
+
+
 def harness(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "harness.cli", *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
@@ -159,6 +202,26 @@ def test_a_command_keeps_its_streams_and_its_failure_becomes_ours() -> None:
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"]) == ("failed", 7)
     assert result["summary"]["tokens"] == 2000
+
+
+def test_a_command_reads_what_it_is_sent_and_its_bytes_come_out_as_they_are() -> None:
+    code = "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data)"
+    command = [sys.executable, "-m", "harness.cli", "run", "--", sys.executable, "-c", code]
+    sent = b"hello \xff\xfe \xc3\xa9\r\n" * 1000
+    done = subprocess.run(command, cwd=ROOT, input=sent, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == sent  # the summary is not in it
+    assert b"finished" in done.stderr
+
+
+def test_an_expression_that_matches_nothing_is_a_warning() -> None:
+    process = harness(
+        "run", "--json", "--tokens-regex", r"zzz(?P<tokens>\d+)", "--", sys.executable, "-c", "print('a')"
+    )
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    (warning,) = json.loads(out)["warnings"]
+    assert "matched no line" in warning
 
 
 def test_ctrl_c_ends_the_run_in_order() -> None:

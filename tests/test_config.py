@@ -23,7 +23,7 @@ class Train:
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise ValueError(f"train.steps is {self.steps}; at least 1 step is needed")
+            raise ValueError(f"steps is {self.steps}; at least 1 step is needed")
 
 
 @dataclass(frozen=True)

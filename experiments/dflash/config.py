@@ -191,6 +191,8 @@ class DFlashConfig:
         _at_least(1, threads=self.threads)
         if self.attention == "flex" and self.device == "cpu":
             raise ValueError("attention=flex trains on CUDA only (it has no backward on the CPU); use attention=sdpa")
+        if self.target.kind == "tiny":
+            self.model.layer_ids(self.target.layers - 1)  # the last layer's output is only there after the final norm
 
     @property
     def gamma(self) -> float:

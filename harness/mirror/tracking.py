@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ EVERY = 5.0  # seconds between two rounds of a follower
 SLOWEST = 60.0  # and at most, while MLflow cannot be reached
 POLL = 0.5  # seconds between two looks whether the run has ended
 LAST_TRIES = 3  # rounds that a follower spends on an unreachable MLflow once the run has ended
+LONGEST_REASON = 200  # characters
 MAX_METRICS, MAX_ITEMS = 1000, 100  # a batch may hold so many metrics, params, tags
 
 STATUS = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -93,7 +95,7 @@ class Mirror:
     def give_up(self, error: Exception) -> None:
         """Write down why MLflow did not take the run, in one line."""
         self._client = None
-        self._save(reason=f"{self.state.tracking_uri}: {str(error).splitlines()[0]}" if str(error) else repr(error))
+        self._save(reason=f"{self.state.tracking_uri}: {in_brief(error)}")
 
     def _connect(self, run: Run) -> MlflowClient:
         """The client, with this run's MLflow run found or made."""
@@ -149,6 +151,14 @@ class Mirror:
     def _save(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
         self.state.save(self.folder)
+
+
+def in_brief(error: Exception) -> str:
+    """What went wrong in one short line: an unreachable server is buried in five layers of exceptions."""
+    if system := re.search(r"\[Errno -?\d+\] ([^'\")]+)", str(error)):
+        return f"not reached ({system[1]})"
+    first = (str(error).splitlines() or [repr(error)])[0]
+    return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + " ..."
 
 
 def mirror(folder: Path, tracking_uri: str) -> MirrorResult:

@@ -22,6 +22,7 @@ from harness.places import Places
 PORT = 5000
 START_S = 180.0  # MLflow's import alone takes ten seconds on a slow machine
 STOP_S = 10.0
+REACH_S = 10.0  # for a server that somebody else started
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def served(places: Places, port: int = PORT) -> Iterator[Ui]:
     """
     uri = tracking_uri(places)
     if uri.startswith(("http://", "https://")):
+        _await_answer(Ui(uri, None), places.mlflow / "server.log", REACH_S)
         yield Ui(uri, None)
         return
     create_store(places)
@@ -94,8 +96,8 @@ def _start(places: Places, uri: str, port: int, log: Path) -> Ui:
     return Ui(f"http://127.0.0.1:{port}", process)
 
 
-def _await_answer(ui: Ui, log: Path) -> None:
-    deadline = time.monotonic() + START_S
+def _await_answer(ui: Ui, log: Path, seconds: float = START_S) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if ui.process is not None and ui.process.poll() is not None:
             last = (log.read_text("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
@@ -105,7 +107,8 @@ def _await_answer(ui: Ui, log: Path) -> None:
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    raise HarnessError(f"the MLflow server did not answer in {START_S:.0f} s; what it said is in {log}")
+    said = f"; what it said is in {log}" if ui.process else "; is MLFLOW_TRACKING_URI right?"
+    raise HarnessError(f"the MLflow server at {ui.url} did not answer in {seconds:.0f} s{said}")
 
 
 def _stop(ui: Ui) -> None:

@@ -46,7 +46,10 @@ class RunFolder:
     @classmethod
     def create(cls, runs: Path, name: str) -> RunFolder:
         """A new, empty folder under ``runs``, named for the time (UTC) and for ``name``."""
-        runs.mkdir(parents=True, exist_ok=True)
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{runs} cannot hold runs: {error.strerror}; set HARNESS_RUNS to a folder") from None
         slug = re.sub(r"[^a-z0-9_.]+", "_", name.lower()).strip("_.")[:40] or "run"
         while True:
             path = runs / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{slug}-{secrets.token_hex(2)}"
@@ -223,6 +226,10 @@ def find(runs: Path, reference: str) -> RunFolder:
             raise UsageError(f"{reference} is not a run folder: it has no spec.json; `harness runs` lists the runs")
         return folder
     known = run_folders(runs)
+    if not known or not reference:
+        raise UsageError(
+            f"{reference!r} names no run" + ("" if known else f": there are none in {runs} yet; nox -s train")
+        )
     if reference.startswith("@"):
         number = int(reference[1:]) if reference[1:].isdecimal() else 0
         if not 1 <= number <= len(known):

@@ -24,7 +24,9 @@ class OutputTail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")(
+            "surrogateescape"
+        )  # a byte that is no text comes out as it went in
         self._begun = ""
 
     def poll(self) -> tuple[str, list[str]]:

@@ -49,6 +49,11 @@ class LogSteps:
     _time: float = 0.0
     _number: int = 0
 
+    @property
+    def found(self) -> bool:
+        """Whether any line was a step."""
+        return self._number > 0
+
     def steps(self, lines: Sequence[str], now: float) -> list[Step]:
         """The steps that ``lines``, all seen at ``now`` (seconds since the run began), stand for."""
         matches = [match for match in map(self.expression.search, lines) if match]

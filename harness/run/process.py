@@ -75,9 +75,17 @@ class Child:
         return killed
 
 
-def spawn(argv: Sequence[str], cwd: Path, variables: Mapping[str, str], folder: Path, grace: float = GRACE_S) -> Child:
+def spawn(
+    argv: Sequence[str],
+    cwd: Path,
+    variables: Mapping[str, str],
+    folder: Path,
+    grace: float = GRACE_S,
+    stdin: int | None = subprocess.DEVNULL,
+) -> Child:
     """Start ``argv`` with its output straight into ``stdout.log`` and ``stderr.log`` of the run ``folder``.
 
+    ``stdin`` None: it reads what the harness would; a recipe reads nothing.
     Raises UsageError where the program cannot be started.
     """
     watch = _start_watchdog(folder, grace)
@@ -87,7 +95,7 @@ def spawn(argv: Sequence[str], cwd: Path, variables: Mapping[str, str], folder: 
                 argv,
                 cwd=cwd,
                 env=variables,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,  # the terminal's Ctrl-C reaches the harness alone, which passes it on

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.config import override
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.records import RunSpec
 from harness.run.prepare import check_devices
 
@@ -18,9 +19,21 @@ Recipe = Callable[..., RunSpec]
 
 def recipes() -> Mapping[str, Recipe]:
     """The recipes by name. Each takes one parameter, its configuration, whose default is the recipe's own."""
-    module = importlib.import_module("experiments.recipes")
+    module = _module()
     found: Mapping[str, Recipe] = module.RECIPES
     return found
+
+
+def _module() -> Any:
+    """The recipes' module. Raises HarnessError, in one line, where the code there does not even import."""
+    try:
+        return importlib.import_module("experiments.recipes")
+    except Exception as error:  # whatever a person's own code may raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = (
+            f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{where.filename}:{where.lineno}"
+        )
+        raise HarnessError(f"the recipes cannot be imported: {type(error).__name__}: {error} ({place})") from error
 
 
 def resolve(name: str, assignments: Sequence[str] = ()) -> RunSpec:
@@ -34,7 +47,10 @@ def resolve(name: str, assignments: Sequence[str] = ()) -> RunSpec:
         hint = f"did you mean {near[0]}?" if near else f"the recipes are {', '.join(known)}"
         raise UsageError(f"unknown recipe {name}: {hint}")
     recipe = known[name]
-    return recipe(override(default_config(recipe), assignments))
+    try:
+        return recipe(override(default_config(recipe), assignments))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def choose_recipe() -> tuple[str, str]:
@@ -49,7 +65,7 @@ def choose_recipe() -> tuple[str, str]:
                 refused.append(str(error).partition(";")[0])
             else:
                 return name, f"its {spec.needs_gpus} {spec.needs_gpu_name} GPUs are here"
-    default: str = importlib.import_module("experiments.recipes").DEFAULT
+    default: str = _module().DEFAULT
     return default, "; ".join(refused)
 
 

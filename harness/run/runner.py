@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -110,6 +111,7 @@ class _Running:
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint({}))
     prepared: Prepared | None = None
     finished: Finished | None = None
+    ended_at: float | None = None  # when the child did; writing the record down comes after
 
     def prepare(self) -> None:
         """Write down the place: fingerprint, code, lock and caches, before the child can change any of it."""
@@ -141,7 +143,8 @@ class _Running:
             if shared:
                 follower.note(f"another run uses the compile cache {cache.path} at this time")
             child_variables["HARNESS_T0"] = repr(t0)
-            child = process.spawn(self.argv, order.code_folder, child_variables, folder, order.grace)
+            stdin = None if foreign else subprocess.DEVNULL
+            child = process.spawn(self.argv, order.code_folder, child_variables, folder, order.grace, stdin)
             # An impatient second Ctrl-C must not tear the record of a run that has already ended.
             with process.signals_passed_on(child):
                 self._follow(child, follower, t0)
@@ -156,9 +159,13 @@ class _Running:
                 follower.until(lambda seconds: child.wait(seconds) is not None)
         finally:
             killed = child.close()
+        self.ended_at = time.time()
         if killed and not child.signals:
             follower.note(f"{len(killed)} of its processes outlived the run, ignored SIGTERM and were killed")
         follower.poll()
+        if self.log_steps is not None and not self.log_steps.found:
+            follower.note(f"--tokens-regex {self.log_steps.expression.pattern!r} matched no line: no step was counted")
+            follower.poll()
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Started) and event.facts:
@@ -190,7 +197,7 @@ class _Running:
         self._end(status, None, None, reason, _summary(self.folder, before))
 
     def _end(self, status: Status, exit_code: int | None, number: int | None, reason: str, summary: Summary) -> None:
-        result = Result(status, exit_code, number, reason, self.started_at, time.time(), summary)
+        result = Result(status, exit_code, number, reason, self.started_at, self.ended_at or time.time(), summary)
         self.folder.write_json("result.json", result.to_json())
 
     def _write_caches(self, prepared: Prepared, after: CacheState | None) -> None:

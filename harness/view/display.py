@@ -36,8 +36,9 @@ def runs_table(runs: Sequence[Run], width: int) -> RenderableType:
     if not runs:
         return Text("no runs yet; the first one: nox -s train", style="dim")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in ("", "run", "status"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("run", overflow="fold")  # gives way where the terminal is narrow
+    table.add_column("status", no_wrap=True)
     for name in ("Ktok/s", "accept length", "took"):
         table.add_column(name, justify="right", no_wrap=True)
     wide = width >= 116
@@ -99,23 +100,30 @@ def summary_panel(run: Run, mirror: str = "") -> RenderableType:
 def summary_rows(run: Run) -> list[tuple[str, str]]:
     """The figures of a run, each with its name; an empty text where there is none."""
     summary, took = run.result.summary, figures.took(run)
-    speed = summary.throughput_tok_s
-    whole = f"{figures.digits(summary.whole_run_tok_s / 1000)} Ktok/s" if summary.whole_run_tok_s is not None else ""
     return [
-        ("throughput", f"{figures.ktok(speed)} in steady state, {whole} over the whole run" if speed else whole),
+        ("throughput", _throughput(summary)),
         ("first step", _first_step(summary)),
         ("accept length", ", ".join(t for t in (figures.accept_text(summary), figures.lossless_text(summary)) if t)),
         ("  untrained", figures.baseline_text(summary)),
-        ("on runs", figures.accept_text(summary, ON_RUNS)),
+        ("on repeats", figures.accept_text(summary, ON_RUNS)),
         ("  untrained", figures.baseline_text(summary, ON_RUNS)),
         ("loss", figures.loss_text(summary)),
         ("steps", _steps(summary)),
         ("time", phase_text(summary)),
         ("compile", figures.compile_text(summary)),
-        ("cache", f"{figures.held(run.cache_before)} → {figures.held(run.cache_after)}" if run.cache_after else ""),
+        ("cache", _cache(run)),
         ("took", figures.duration(took) if took is not None else ""),
         ("folder", _near(run.folder)),
     ]
+
+
+def _throughput(summary: Summary) -> str:
+    """Steady state and whole run, each with its name: the one never stands for the other."""
+    if summary.whole_run_tok_s is None:
+        return ""
+    whole = f"{figures.digits(summary.whole_run_tok_s / 1000)} Ktok/s over the whole run"
+    speed = summary.throughput_tok_s
+    return f"{figures.ktok(speed)} in steady state, {whole}" if speed else f"{whole}; too few steps for a steady state"
 
 
 def next_commands(run: Run) -> RenderableType:
@@ -127,12 +135,7 @@ def next_commands(run: Run) -> RenderableType:
     ]
     if run.result.status == "failed":
         commands.insert(0, (f"less {_near(run.folder)}/stderr.log", "what the child said"))
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
-    for command, why in commands:
-        table.add_row(Text(command, style="bold"), Text(why, style="dim"))
-    return table
+    return Group(*(Text.assemble((command, "bold"), (f"  # {why}", "dim")) for command, why in commands))
 
 
 def show(run: Run, mirror: str = "") -> RenderableType:
@@ -168,6 +171,13 @@ def _near(folder: str) -> str:
     """The folder as it would be typed from here: the whole path only where it lies elsewhere."""
     path = Path(folder)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
+
+
+def _cache(run: Run) -> str:
+    """What the compile cache held before and after; nothing where nothing was compiled."""
+    if run.cache_after is None or not (run.cache_after.entries or run.result.summary.compile_s):
+        return ""
+    return f"{figures.held(run.cache_before)} → {figures.held(run.cache_after)}"
 
 
 def _first_step(summary: Summary) -> str:

@@ -69,8 +69,9 @@ class Watch:
     def output(self, stream: str, text: str) -> None:
         """Pass on what the command wrote."""
         out = self._command_stdout if stream == "stdout" else sys.stderr
-        out.write(text)
         out.flush()
+        out.buffer.write(text.encode("utf-8", "surrogateescape"))
+        out.buffer.flush()
 
     def stop(self) -> None:
         """Take the panel down. What was said stays."""

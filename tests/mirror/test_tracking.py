@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
+from harness.mirror import tracking
 from harness.mirror.follower import MirrorState, create_store, finish, mirror_once, start_follower
 from harness.mirror.source import PointSource
 from harness.places import Places
 from harness.records import Status
 from harness.run.folder import RunFolder
 from tests import samples
-
-tracking = pytest.importorskip("harness.mirror.tracking", reason="mlflow is not in this environment")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow", "ignore:The ``noload`` loader")
 
@@ -51,6 +51,7 @@ def everything(uri: str, run_id: str) -> dict[str, Any]:
         key: sorted((m.timestamp, m.step, m.value) for m in client.get_metric_history(run.info.run_id, key))
         for key in run.data.metrics
     }
+    inputs = run.inputs.dataset_inputs if run.inputs else []
     return {
         "id": run.info.run_id,
         "experiment": client.get_experiment(run.info.experiment_id).name,
@@ -61,7 +62,7 @@ def everything(uri: str, run_id: str) -> dict[str, Any]:
         "params": dict(run.data.params),
         "tags": dict(run.data.tags),
         "points": points,
-        "inputs": [(i.dataset.name, i.dataset.digest, len(i.tags)) for i in run.inputs.dataset_inputs],
+        "inputs": [(i.dataset.name, i.dataset.digest, len(i.tags)) for i in inputs],
         "artifacts": {a.path: a.file_size for a in client.list_artifacts(run.info.run_id)},
     }
 
@@ -133,7 +134,7 @@ def test_a_mirror_that_died_goes_on_where_it_was(
     folder = samples.recorded(tmp_path / "torn", new_id())
     monkeypatch.setattr(tracking, "MAX_METRICS", 100)
     sent = 0
-    log_batch = tracking.MlflowClient.log_batch
+    log_batch = MlflowClient.log_batch
 
     def failing(self: Any, run_id: str, **kinds: Any) -> None:
         nonlocal sent
@@ -143,7 +144,7 @@ def test_a_mirror_that_died_goes_on_where_it_was(
             sent += 1
             raise ConnectionError("reset by peer")
 
-    monkeypatch.setattr(tracking.MlflowClient, "log_batch", failing)
+    monkeypatch.setattr(MlflowClient, "log_batch", failing)
     result = tracking.mirror(folder.path, uri)
     assert (result.status, "reset by peer" in result.reason) == ("failed", True)
     assert tracking.mirror(folder.path, uri).status == "mirrored"

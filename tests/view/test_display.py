@@ -155,7 +155,7 @@ def test_the_summary_has_the_figures_and_the_next_commands(tmp_path: Path) -> No
         "20.0 Ktok/s [19.8, 20.2] in steady state, 9.00 Ktok/s over the whole run",
         "after 9.20 s",
         "1.02 → 2.31, lossless",
-        "on runs 1.00 → 6.10",
+        "on repeats 1.00 → 6.10",
         "untrained repeat the anchor 3.95, n-gram lookup 4.40",
         "repeat the anchor 1.44, n-gram lookup 1.61",
         "5.756 → 1.677",
