@@ -38,11 +38,6 @@ QWEN3_6_27B = DFlashConfig(
 )
 
 
-# torch's CPU threads otherwise spin while they wait for each other: where other processes share the cores, a step of
-# the tiny target then cost 0.83 CPU-seconds, and 0.11 with sleeping threads. libgomp reads it when torch loads it.
-SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
-
-
 def tiny(config: DFlashConfig = TINY) -> RunSpec:
     """A byte-level Qwen3 target on real code, pre-trained once, and its drafter: minutes on two CPU cores."""
     return _on_cpu("tiny", config)
@@ -108,7 +103,6 @@ def _dflash(name: str, config: DFlashConfig, **rest: Any) -> RunSpec:
         plan_argv=("python", "-m", "experiments.dflash.plan"),
         summary=_first_line(RECIPES[name]),
         data=True,
-        variables=SLEEPING_THREADS,
         **rest,
     )
 

@@ -161,7 +161,6 @@ class RunSpec:
     needs_gpus: int = 0
     needs_gpu_name: str = ""  # a part of the name that each of them must have
     data: bool = False  # wants the data environment's folder
-    variables: Mapping[str, str] = field(default_factory=dict)  # for the child, where the caller has not set them
     plan_argv: tuple[str, ...] = ()  # prints the memory plan as JSON; reads the same spec
     plan_only: str = ""  # why this version plans it and does not start it; "" where it does
     tokens_regex: str | None = None  # for a command: a group named tokens (and perhaps step, loss, seconds)

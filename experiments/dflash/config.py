@@ -185,7 +185,7 @@ class DFlashConfig:
     compile: Backend = execution("auto")  # auto: inductor where it can work
     attention: Literal["auto", "sdpa", "flex"] = execution("auto")  # auto: flex on CUDA, sdpa elsewhere
     device: str = execution("auto")  # auto: the first CUDA device where there is one, else the CPU
-    threads: int = execution(2)  # of torch on the CPU
+    threads: int = execution(1)  # of torch on the CPU: at tiny's size a second one saves a fifth and suffers company
 
     def __post_init__(self) -> None:
         _at_least(1, threads=self.threads)

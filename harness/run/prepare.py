@@ -35,7 +35,7 @@ def prepare(
     with ThreadPoolExecutor(1) as pool:  # git works while the rest is read
         reading = pool.submit(read_code, code_folder, (where.runs, where.state))
         facts = {**fingerprint.spec_facts(spec), **fingerprint.environment_facts(environment), **machine_facts()}
-        facts |= fingerprint.variable_facts({**spec.variables, **os.environ})
+        facts |= fingerprint.variable_facts(os.environ)
         with gpus.opened() as cards:
             facts |= gpu_facts(cards)
         root = _cache_root(environment, facts, where, cold, ours=bool(spec.env))
@@ -103,7 +103,7 @@ def variables(
     In an environment of ours the child finds that environment's programs first, and this code. Any other command
     keeps what it has: this code on its path could hide packages of its own.
     """
-    child = {**spec.variables, **os.environ, "HARNESS_STATE": str(where.state), "PYTHONUNBUFFERED": "1"}
+    child = {**os.environ, "HARNESS_STATE": str(where.state), "PYTHONUNBUFFERED": "1"}
     child.pop("HARNESS_DATA", None)
     if data is not None:
         child["HARNESS_DATA"] = str(data)
