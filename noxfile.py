@@ -81,6 +81,7 @@ def tests(session: nox.Session) -> None:
     """Run the tests: -- [PYTEST ARGS]; -- -m slow runs those that take more than a few seconds."""
     for environment in ("harness", "cpu", "data"):
         _python(session, environment)  # what the tests start runs in
+    os.environ["HARNESS_DATA"] = str(venvs.data_folder())  # the real model and texts, for the tests that read them
     _run(session, "dev", "-m", "pytest", *session.posargs)
 
 
