@@ -28,11 +28,6 @@ def execution(default: Any) -> Any:
     return field(default=default, metadata={"kind": "execution"})
 
 
-def context(default: Any) -> Any:
-    """A field that names things for people and touches neither work nor speed."""
-    return field(default=default, metadata={"kind": "context"})
-
-
 def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any], Any]]:
     for f in fields(config):
         value = getattr(config, f.name)

@@ -1,6 +1,6 @@
 """Every setting of a DFlash run: one tree of frozen dataclasses. Standard library only: recipes stay torch-free.
 
-Each leaf says what kind of fact it is: ``workload`` (what is computed), ``execution`` (how) or ``context`` (a name).
+Each leaf says what kind of fact it is: ``workload`` (what is computed) or ``execution`` (how).
 The defaults are the recipe ``tiny``. ``__post_init__`` raises ValueError with a line that says what would be right.
 """
 

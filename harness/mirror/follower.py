@@ -7,7 +7,6 @@ hangs never touch the run. What it did is in ``mirror.json``, where the harness 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from typing import Literal
 
 from harness.errors import HarnessError
 from harness.places import Places
-from harness.records import SCHEMA, known_fields
+from harness.records import known_fields
+from harness.run.folder import RunFolder
 
 BUSY = 3
 """Exit code of a mirror that found another one at work on the same folder."""
@@ -48,17 +48,12 @@ class MirrorState:
     @classmethod
     def load(cls, folder: Path) -> MirrorState:
         """What is known; an empty state where nothing was mirrored yet."""
-        try:
-            data = json.loads((folder / "mirror.json").read_text("utf-8"))
-        except FileNotFoundError:
-            return cls()
+        data = RunFolder(folder).read_json("mirror.json") or {}
         return known_fields(cls, data)
 
     def save(self, folder: Path) -> None:
         """Replace the file in one step, so that a reader never sees half of it."""
-        aside = folder / f".mirror.json.{os.getpid()}"
-        aside.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n", "utf-8")
-        aside.replace(folder / "mirror.json")
+        RunFolder(folder).write_json("mirror.json", asdict(self))
 
 
 @dataclass(frozen=True)
