@@ -10,6 +10,9 @@ Only ``harness.cli`` turns one into a line on the terminal and an exit code.
 
 from __future__ import annotations
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
 
 class HarnessError(Exception):
     """What went wrong, where, and the command that mends it, in one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -148,8 +150,12 @@ def test_an_id_that_no_run_has_is_said_with_where_it_was_looked_for(capfd: Captu
 
 
 def test_recipes_that_do_not_import_are_one_line(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: str) -> None:
-        raise SyntaxError("invalid syntax", ("experiments/toy.py", 7, 1, ")"))
+    real = importlib.import_module
+
+    def broken(name: str) -> ModuleType:
+        if name.startswith("experiments"):
+            raise SyntaxError("invalid syntax", ("experiments/toy.py", 7, 1, ")"))
+        return real(name)
 
     monkeypatch.setattr("importlib.import_module", broken)
     assert main(["run", "toy"]) == 1

@@ -1,0 +1,53 @@
+"""Commands on what there is to run, and on the environments to run it in."""
+
+from __future__ import annotations
+
+import click
+
+from harness.commands.terminal import as_json, out, print_json, say
+from harness.pin import environments, venvs
+from harness.places import places
+from harness.run.resolve import recipes, resolve
+from harness.view import catalogue
+
+
+@click.command("recipes")
+@click.argument("name", required=False)
+@as_json
+def recipes_command(name: str | None, json_: bool) -> int:
+    """List the recipes, or the settings of one. Example: harness recipes tiny"""
+    specs = {n: resolve(n) for n in ([name] if name else recipes())}
+    if json_:
+        print_json({n: spec.to_json() for n, spec in specs.items()})
+    elif name:
+        out.print(catalogue.recipe_view(specs[name]))
+    else:
+        out.print(catalogue.recipes_table(tuple(specs.values())))
+    return 0
+
+
+@click.command("envs")
+@as_json
+def envs_command(json_: bool) -> int:
+    """List the environments: Python, torch, CUDA, lock, built or not. Example: harness envs --json"""
+    listed = venvs.list_environments(places())
+    if json_:
+        print_json({"environments": [vars(row) for row in listed]})
+    else:
+        out.print(catalogue.envs_table(listed, out.width))
+    return 0
+
+
+@click.command()
+@click.argument("env")
+@as_json
+def sync(env: str, json_: bool) -> int:
+    """Build ENV, or make it equal to its lock again. Example: harness sync cpu"""
+    where = places()
+    environments.environment(env, where)
+    built = venvs.sync(env, where, say=say)
+    if json_:
+        print_json({"name": built.name, "python": str(built.python), "lock_digest": built.lock.digest})
+    else:
+        out.print(f"{env} is what its lock says: {built.folder}", soft_wrap=True)
+    return 0

@@ -1,0 +1,125 @@
+"""Commands that start a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from harness.commands.terminal import as_json, err, out, print_json, say
+from harness.errors import INTERRUPTED, UsageError
+from harness.launch import plan, reap_dead, start
+from harness.places import places
+from harness.records import Run
+from harness.run.folder import find
+from harness.run.orders import command_order, recipe_order
+from harness.run.rerun import plan_rerun
+from harness.run.resolve import choose_recipe, resolve
+from harness.view import catalogue, display
+from harness.view.listing import to_json
+
+cold_start = click.option("--cold", is_flag=True, help="Start with an empty compile cache; the old one stays.")
+
+
+class _WithCommand(click.Command):
+    """Takes what follows ``--`` as a command that is not ours to read; it is in ``ctx.obj``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.obj, args = args[cut + 1 :], args[:cut]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_WithCommand)
+@click.argument("recipe", required=False)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--env", default="", help="Run a command in this environment (harness envs lists them).")
+@click.option("--tokens-regex", metavar="R", help="Find tokens a step in a command's output: a group (?P<tokens>...).")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Print what would run, and each device's memory; start nothing."
+)
+@cold_start
+@as_json
+@click.pass_context
+def run(
+    ctx: click.Context,
+    recipe: str | None,
+    overrides: tuple[str, ...],
+    env: str,
+    tokens_regex: str | None,
+    only_plan: bool,
+    cold: bool,
+    json_: bool,
+) -> int:
+    """Run RECIPE, or any command after --, and record it.
+
+    \b
+    Examples:
+      harness run                           the recipe that fits this machine
+      harness run tiny train.steps=50 train.seed=3
+      harness run qwen3_6_27b_8gpu --plan
+      harness run --env cpu --tokens-regex 'tok=(?P<tokens>\\d+)' -- python my_train.py
+    """
+    where = places()
+    command: Sequence[str] | None = ctx.obj
+    if command is not None:
+        if recipe or only_plan:
+            raise UsageError("a command after -- has neither a recipe nor a plan: name one or the other")
+        reap_dead(where)
+        return _report(start(command_order(command, where, env, tokens_regex, cold, say), where, err, json_), json_)
+    if env or tokens_regex:
+        raise UsageError("--env and --tokens-regex go with a command after --; a recipe names its own environment")
+    why = ""
+    if recipe is None or "=" in recipe:  # a setting, and no name before it
+        overrides = (*([recipe] if recipe else []), *overrides)
+        recipe, why = choose_recipe()
+    spec = resolve(recipe, overrides)
+    if why:
+        say(f"no recipe named: {recipe}, because {why}")
+    if only_plan:
+        return _show_plan(plan(spec, where, say), json_)
+    reap_dead(where)
+    return _report(start(recipe_order(spec, where, cold, say), where, err, json_), json_)
+
+
+@click.command()
+@click.argument("run_", metavar="RUN")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@cold_start
+@as_json
+def rerun(run_: str, overrides: tuple[str, ...], cold: bool, json_: bool) -> int:
+    """Run again what RUN's folder describes: its lock, its code, its settings.
+
+    \b
+    Examples:
+      harness rerun @1                      the latest run, once more
+      harness rerun 20261129-1728 train.lr=1e-3
+    """
+    where = places()
+    again = plan_rerun(find(where.runs, run_).load(), overrides, where, cold, say)
+    for remark in again.remarks:
+        say(remark)
+    return _report(start(again.order, where, err, json_), json_)
+
+
+def _report(finished: tuple[Run, str], json_: bool) -> int:
+    """Print how a run ended; its exit code for ours."""
+    record, mirrored = finished
+    if json_:
+        print_json(to_json(record))
+    else:
+        piped = not record.spec.recipe and not out.is_terminal  # then standard output is the command's alone
+        (err if piped else out).print(display.summary_panel(record, mirrored))
+    if record.result.status == "killed" and record.result.signal == 2:
+        return INTERRUPTED
+    return 0 if record.result.status == "finished" else 1
+
+
+def _show_plan(planned: dict[str, Any], json_: bool) -> int:
+    if json_:
+        print_json(planned)
+    else:
+        out.print(catalogue.plan_view(planned))
+    return 0
