@@ -6,20 +6,16 @@ lock pins is fetched from the index by hand, checked against its hash, and run f
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.parse
-import urllib.request
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
-from harness.pin.indexes import IndexSettings, local_path, page_links, pip_settings
+from harness.pin.indexes import IndexSettings, host, local_path, opened, page_links, pip_settings
 from harness.records import Lock, Pin
 
 
@@ -63,40 +59,23 @@ def _fetch_wheel(pin: Pin, settings: IndexSettings, folder: Path) -> Path:
                 content = _read(url, settings)
                 found = "sha256:" + hashlib.sha256(content).hexdigest()
                 if found not in pin.hashes:
-                    raise EnvironmentFault(f"{name} from {_host(url)} is not the file in the lock: its hash is {found}")
+                    raise EnvironmentFault(f"{name} from {host(url)} is not the file in the lock: its hash is {found}")
                 (folder / name).write_bytes(content)
                 return folder / name
-    raise EnvironmentFault(f"no index has {name}; asked {', '.join(map(_host, (settings.index, *settings.extra)))}")
-
-
-def _host(url: str) -> str:
-    """The address without what may be a password."""
-    return urllib.parse.urlsplit(url).hostname or url
+    raise EnvironmentFault(f"no index has {name}; asked {', '.join(map(host, (settings.index, *settings.extra)))}")
 
 
 def _read(url: str, settings: IndexSettings) -> bytes:
-    """What the address answers; a name and password in it are sent as a header, which urllib leaves to its caller."""
-    parts = urllib.parse.urlsplit(url)
-    headers: Mapping[str, str] = {}
-    if parts.username:
-        secret = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        headers = {"Authorization": "Basic " + base64.b64encode(secret.encode()).decode()}
-        url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    context = ssl.create_default_context(cafile=settings.cert)
-    if parts.hostname in settings.trusted_hosts or parts.netloc in settings.trusted_hosts:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    """What the address answers; nothing where the index there does not know the name."""
     try:
-        request = urllib.request.Request(url, headers=dict(headers))
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-            content: bytes = answer.read()
+        with opened(url, settings) as answer:
+            return answer.read()
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 404:
             return b""  # this index does not know the name; another may
-        raise EnvironmentFault(f"{_host(url)} answers {error.code} for {parts.path}") from error
+        raise EnvironmentFault(f"{host(url)} answers {error.code} for {urllib.parse.urlsplit(url).path}") from error
     except OSError as error:
         if isinstance(getattr(error, "reason", None), FileNotFoundError):
             return b""  # an index on this machine's disk, without the name
-        raise EnvironmentFault(f"{_host(url)} is not reached: {error}; set PIP_INDEX_URL to one that is") from error
-    return content
+        raise EnvironmentFault(f"{host(url)} is not reached: {error}; set PIP_INDEX_URL to one that is") from error

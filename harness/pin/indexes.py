@@ -5,13 +5,18 @@ uv reads none of pip's settings, and the bootstrap may have no pip to ask.
 
 from __future__ import annotations
 
+import base64
 import configparser
 import os
+import ssl
 import sys
 import urllib.parse
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from http.client import HTTPResponse
 from pathlib import Path
 
 PYPI = "https://pypi.org/simple"
@@ -85,10 +90,35 @@ def page_links(page: str, url: str) -> list[str]:
     return [urllib.parse.urljoin(url, address) for address in links.found]
 
 
+@contextmanager
+def opened(url: str, settings: IndexSettings, headers: Mapping[str, str] = {}) -> Iterator[HTTPResponse]:
+    """What the address answers, by ``settings``' certificates. Raises OSError (HTTPError for a code) where it fails.
+
+    A name and password in the address are sent as a header, which urllib leaves to its caller.
+    """
+    parts = urllib.parse.urlsplit(url)
+    headers = dict(headers)
+    if parts.username:
+        secret = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+        url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    context = ssl.create_default_context(cafile=settings.cert)
+    if parts.hostname in settings.trusted_hosts or parts.netloc in settings.trusted_hosts:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60, context=context) as answer:
+        yield answer
+
+
 def local_path(url: str) -> Path | None:
     """The path that a ``file:`` address or a plain path names; None for an address elsewhere."""
     parts = urllib.parse.urlsplit(url)
     return Path(urllib.parse.unquote(parts.path)) if parts.scheme in ("", "file") else None
+
+
+def host(url: str) -> str:
+    """Whose address it is, without what may be a password."""
+    return urllib.parse.urlsplit(url).hostname or url
 
 
 def _folders_of_local_index(index: str, names: Iterable[str]) -> set[str]:
