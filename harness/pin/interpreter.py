@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.errors import EnvironmentFault
 from harness.records import BuiltEnvironment
@@ -35,14 +36,32 @@ class Interpreter:
 
 
 def ask(python: Path) -> Interpreter:
-    """Start ``python`` alone, without site packages or variables, and ask it. Raises EnvironmentFault if it fails."""
-    try:
-        # Without -S: a virtual environment's paths are found by the site module.
-        done = subprocess.run([python, "-I", "-c", _QUESTION], capture_output=True, text=True, check=True, timeout=60)
-        answer = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise EnvironmentFault(f"{python} does not start as a Python: {error}") from None
+    """What ``python`` says of itself. Raises EnvironmentFault where it does not start."""
+    answer = answer_of(python, _QUESTION)
     return Interpreter(**{**answer, "site_packages": Path(answer["site_packages"])})
+
+
+def answer_of(python: Path, question: str) -> dict[str, Any]:
+    """Start ``python`` alone, without variables and user site, and read the JSON object that ``question`` prints.
+
+    Raises EnvironmentFault where it fails.
+    """
+    # Without -S: a virtual environment's paths are found by the site module.
+    command = [str(python), "-I", "-c", question]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        raise EnvironmentFault(f"{python} does not start as a Python: no answer in 60 s") from None
+    except OSError as error:
+        raise EnvironmentFault(f"{python} does not start as a Python: {error}") from None
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])  # above it may stand what a .pth file prints
+        if done.returncode == 0 and isinstance(answer, dict):
+            return answer
+    except (IndexError, ValueError):
+        pass
+    words = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
+    raise EnvironmentFault(f"{python} does not start as a Python: exit code {done.returncode}, {words[:200]!r}")
 
 
 def of_command(argv: Sequence[str], path: str | None = None) -> Path | None:
