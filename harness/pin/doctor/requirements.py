@@ -1,0 +1,91 @@
+"""What installed distributions ask for, as the examined Python reads it, not the one that the harness runs in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from packaging import tags
+from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName, default_environment
+from packaging.requirements import InvalidRequirement, Requirement
+
+from harness.pin.doctor.installation import Distribution, Installation, Layout
+from harness.pin.locks import normalise
+
+_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+_UNREADABLE = (InvalidMarker, InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, ValueError)
+
+
+def holds(marker: Marker, layout: Layout, extra: str = "") -> bool:
+    """Whether ``marker`` is true of the examined Python on this machine, with one ``extra`` asked for.
+
+    Raises UndefinedComparison or UndefinedEnvironmentName for a marker that compares nonsense.
+    """
+    short = ".".join(layout.version.split(".")[:2])
+    environment = {
+        **cast("dict[str, str]", default_environment()),
+        "python_version": short,
+        "python_full_version": layout.version,
+        "implementation_version": layout.version,
+        "extra": extra,
+    }
+    return marker.evaluate(environment)
+
+
+def required_by(installation: Installation, name: str) -> tuple[Distribution, ...]:
+    """The installed distributions that ask for ``name`` (normalised) here: theirs is what breaks without it."""
+    found = (d for d in installation.distributions if d.name != name and _asks(installation, d, name))
+    return tuple({distribution.name: distribution for distribution in found}.values())
+
+
+def _asks(installation: Installation, distribution: Distribution, name: str) -> bool:
+    """An extra counts where some installed distribution asks for it: torch asks for cuda-toolkit[cublas]."""
+    for requirement in _naming(distribution, name):
+        if requirement.marker is None or _holds(requirement.marker, installation.layout, ""):
+            return True
+        extras = _extras_asked(installation, distribution.name) if "extra" in str(requirement.marker) else ()
+        if any(_holds(requirement.marker, installation.layout, extra) for extra in extras):
+            return True
+    return False
+
+
+def _extras_asked(installation: Installation, name: str) -> frozenset[str]:
+    """The extras of ``name`` that others ask for, whether or not they ask under a condition of their own."""
+    found = (extra for d in installation.distributions for need in _naming(d, name) for extra in need.extras)
+    return frozenset(found)
+
+
+def _holds(marker: Marker, layout: Layout, extra: str) -> bool:
+    try:
+        return holds(marker, layout, extra)
+    except _UNREADABLE:  # somebody's metadata: it asks for nothing that an installer could understand either
+        return False
+
+
+def _naming(distribution: Distribution, name: str) -> Iterator[Requirement]:
+    """The requirements of ``distribution`` on ``name``; the others are not parsed: there are thousands."""
+    for line in distribution.requires:
+        match = _NAME.match(line)
+        if match is None or normalise(match[1]) != name:
+            continue
+        try:
+            yield Requirement(line)
+        except _UNREADABLE:
+            continue
+
+
+def runnable_tags(layout: Layout) -> frozenset[tags.Tag]:
+    """Every wheel tag that the examined Python can use on this machine."""
+    major, minor = (int(part) for part in layout.version.split(".")[:2])
+    free_threaded = Path(layout.stdlib).name.endswith("t")  # lib/python3.13t
+    return _tags_of(major, minor, "t" if free_threaded else "")
+
+
+@cache
+def _tags_of(major: int, minor: int, threading: str) -> frozenset[tags.Tag]:
+    interpreter, platforms = f"cp{major}{minor}", list(tags.platform_tags())
+    native = tags.cpython_tags((major, minor), [interpreter + threading], platforms)
+    return frozenset(native) | frozenset(tags.compatible_tags((major, minor), interpreter, platforms))
