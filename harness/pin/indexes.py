@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import configparser
+import functools
 import os
 import ssl
 import sys
@@ -102,12 +103,20 @@ def opened(url: str, settings: IndexSettings, headers: Mapping[str, str] = {}) -
         secret = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
         url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    context = ssl.create_default_context(cafile=settings.cert)
-    if parts.hostname in settings.trusted_hosts or parts.netloc in settings.trusted_hosts:
+    trusted = parts.hostname in settings.trusted_hosts or parts.netloc in settings.trusted_hosts
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=60, context=_context(settings.cert, trusted)) as answer:
+        yield answer
+
+
+@functools.cache
+def _context(cert: str | None, trusted: bool) -> ssl.SSLContext:
+    """Kept: reading a bundle of certificates takes longer than most answers."""
+    context = ssl.create_default_context(cafile=cert)
+    if trusted:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60, context=context) as answer:
-        yield answer
+    return context
 
 
 def local_path(url: str) -> Path | None:
