@@ -38,6 +38,14 @@ def clock(seconds: float) -> str:
     return duration(max(60.0, seconds)) if seconds >= 59.5 else f"0:{round(seconds):02}"
 
 
+def size(count: int) -> str:
+    """``5.4 GB``, ``353 MB``, ``812 bytes``: powers of ten, as disks and package indexes count."""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= one:
+            return f"{digits(count / one, 2 if count < 10 * one else 3)} {unit}"
+    return f"{count} bytes"
+
+
 def took(run: Run) -> float | None:
     """Seconds that the run took, or has been going; None where nobody saw it end."""
     result = run.result

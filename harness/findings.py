@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from harness.records import known_fields
+from harness.records import Value, canonical, digest, known_fields
 
 Severity = Literal["broken", "dangerous", "drift", "note"]
 """How bad a finding is.
@@ -68,6 +68,22 @@ class Diagnosis:
         """The same, with the worst findings first and those of one subject together."""
         key = lambda f: (SEVERITIES.index(f.severity), f.subject, f.kind, f.summary)  # noqa: E731
         return replace(self, findings=tuple(sorted(self.findings, key=key)))
+
+    def facts(self) -> dict[str, Value]:
+        """For a fingerprint: the verdict, and each finding that is more than a note, named by kind and subject."""
+        facts: dict[str, Value] = {
+            "environment.doctor": self.worst or "nothing found",
+            "state.doctor.files": self.files,
+        }
+        for finding in self.findings:
+            if finding.severity != "note":
+                name = f"doctor.{finding.kind}.{finding.subject}"
+                seen = canonical(finding.evidence).replace(self.prefix, "")  # the same wherever the environment stands
+                facts[f"environment.{name}"] = f"{finding.severity} {digest(seen)[:12]}"
+                facts[f"context.{name}"] = finding.summary
+        if self.unchecked:
+            facts["state.doctor.unchecked"] = "; ".join(self.unchecked)
+        return facts
 
     def to_json(self) -> dict[str, Any]:
         return {"ok": self.ok, "worst": self.worst, **asdict(self)}

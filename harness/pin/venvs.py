@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.errors import EnvironmentFault
 from harness.pin.aside import MARKER, Say, build_once, exclusive, is_complete, lock_file, replace_text, say_on_stderr
+from harness.pin.doctor import as_built
 from harness.pin.environments import by_preference, choose_python, environment, load_environments, lock_for
 from harness.pin.first_uv import fetch_uv
 from harness.pin.indexes import IndexSettings, local_path, pip_settings, uv_variables
@@ -88,6 +89,12 @@ def _find_built(env: Environment, where: Places, versions: tuple[str, ...]) -> B
     return next((target for target in targets if is_complete(target.folder, _marker(target))), None)
 
 
+def find(name: str, where: Places) -> Built | None:
+    """The environment ``name`` where it is built already. Raises UsageError for a name that there is not."""
+    env = environment(name, where)
+    return _find_built(env, where, by_preference(env))
+
+
 def ensure(name: str, where: Places | None = None, python: str | None = None, say: Say = say_on_stderr) -> Built:
     """The environment ``name``, built if it is not there: milliseconds when it is.
 
@@ -108,6 +115,7 @@ def ensure(name: str, where: Places | None = None, python: str | None = None, sa
         run = _Uv(uv or fetch_uv(target.lock, interpreter, seed, lock_fd), target, lock_fd, seed)
         run("venv", "--quiet", "--relocatable", "--no-project", "--python", interpreter, folder)
         run.sync(env, folder / "bin" / "python")
+        as_built.write(folder, folder / target.site_packages.relative_to(target.folder))
 
     build_once(target.folder, _marker(target), build, say)
     return target
