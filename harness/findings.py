@@ -71,10 +71,8 @@ class Diagnosis:
 
     def facts(self) -> dict[str, Value]:
         """For a fingerprint: the verdict, and each finding that is more than a note, named by kind and subject."""
-        facts: dict[str, Value] = {
-            "environment.doctor": self.worst or "nothing found",
-            "state.doctor.files": self.files,
-        }
+        worst = self.worst or "nothing found"
+        facts: dict[str, Value] = {"environment.doctor": worst, "state.doctor.files": self.files}
         for finding in self.findings:
             if finding.severity != "note":
                 name = f"doctor.{finding.kind}.{finding.subject}"

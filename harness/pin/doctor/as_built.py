@@ -53,7 +53,7 @@ def check(case: Case) -> Iterator[Finding]:
             "lock.file",
             "dangerous",
             name,
-            f"{name} {pin.version} came from another file than the one that its lock pins: other contents, same version",
+            f"{name} {pin.version} is not from the file that its lock pins: the same version with other contents",
             {"records_when_built": str(before), "records_now": now, "installer": distribution.installer},
             case.reinstall(name),
         )

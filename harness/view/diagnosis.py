@@ -1,0 +1,98 @@
+"""What the doctor found, for people: a sentence first, then each finding with its evidence and what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from harness import figures
+from harness.findings import SEVERITIES, Diagnosis, Evidence, Finding, Severity
+
+STYLES: Mapping[Severity, str] = {"broken": "bold red", "dangerous": "red", "drift": "yellow", "note": "dim"}
+
+_SHOWN_PATHS = 5
+
+
+def sentence(diagnosis: Diagnosis) -> Text:
+    """The verdict in one sentence: what a person must know if they read nothing else."""
+    name, worst = diagnosis.env or diagnosis.python, diagnosis.worst
+    if worst is None or worst == "note":
+        says = "what its lock says" if diagnosis.lock else "what its own records say"
+        return Text(f"{name} is {says}: {_verified(diagnosis)}", style="green")
+    first = next(f for f in diagnosis.sorted().findings)
+    state = {"broken": "broken", "dangerous": "in danger", "drift": "sound, and has drifted"}[worst]
+    more = len([f for f in diagnosis.findings if f.severity != "note"]) - 1
+    rest = f" (and {more} more)" if more else ""
+    return Text(f"{name} is {state}: {first.summary}{rest}", style=STYLES[worst])
+
+
+def _verified(diagnosis: Diagnosis) -> str:
+    verified = f"{diagnosis.files:,} files, {figures.size(diagnosis.bytes)}"
+    again = diagnosis.hashed_bytes < diagnosis.bytes
+    how = f"{figures.size(diagnosis.hashed_bytes)} of it read again" if again else "every byte read"
+    return f"{verified}, {how}, {figures.duration(diagnosis.seconds)}"
+
+
+def report(diagnosis: Diagnosis, notes: bool = False) -> RenderableType:
+    """The sentence, the findings, and what to type next. ``notes``: show the notes too, not only their number."""
+    shown = [f for f in diagnosis.sorted().findings if notes or f.severity != "note"]
+    parts: list[RenderableType] = [sentence(diagnosis)]
+    parts += [_finding(finding, diagnosis.prefix) for finding in shown]
+    parts += [Text(f"not checked: {line}", style="yellow") for line in diagnosis.unchecked]
+    hidden = len(diagnosis.findings) - len(shown)
+    if hidden:
+        parts.append(Text(f"{hidden} note{'s' if hidden > 1 else ''}: shown with --notes", style="dim"))
+    if shown:
+        parts.append(Text.assemble(("to mend: ", "bold"), _commands(shown)))
+    return Group(*parts)
+
+
+def _finding(finding: Finding, prefix: str) -> RenderableType:
+    title = Text.assemble((f"{finding.severity:<9} ", STYLES[finding.severity]), finding.summary)
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim")
+    rows.add_column(overflow="fold")
+    rows.add_row("kind", finding.kind)
+    for name, value in finding.evidence.items():
+        for number, line in enumerate(_lines(value, prefix)):
+            rows.add_row(name if number == 0 else "", line)
+    if finding.fix:
+        rows.add_row("mend", Text(finding.fix, style="bold"))
+    return Group(title, Padding(rows, (0, 0, 0, 10)))
+
+
+def _lines(value: Evidence, prefix: str) -> Sequence[str]:
+    if isinstance(value, Mapping):
+        lines = [f"{key}: {text}" for key, text in value.items()]
+    elif isinstance(value, tuple):
+        lines = list(value)
+    else:
+        lines = ["-" if value is None else str(value)]
+    more = len(lines) - _SHOWN_PATHS
+    shown = [line.replace(prefix.rstrip("/") + "/", "") for line in lines[:_SHOWN_PATHS]]
+    return shown if more <= 0 else [*shown, f"and {more} more (--json has all that were kept)"]
+
+
+def _commands(findings: Sequence[Finding]) -> str:
+    """Every mending command once, those of the worst findings first."""
+    return "\n         ".join(dict.fromkeys(finding.fix for finding in findings if finding.fix)) or "nothing to type"
+
+
+def losses(name: str, findings: Sequence[Finding]) -> RenderableType:
+    """What an uninstall of ``name`` would take from others."""
+    bad = [finding for finding in findings if finding.severity != "note"]
+    if not bad:
+        first = Text(f"an uninstall of {name} takes only what is its own", style="green")
+    else:
+        first = Text(f"an uninstall of {name} breaks {len({f.subject for f in bad})} other(s)", style="bold red")
+    return Group(first, *(_finding(finding, "") for finding in findings))
+
+
+def severity_counts(diagnosis: Diagnosis) -> str:
+    """For one line: "1 broken, 2 notes"; "nothing found" without findings."""
+    counts = [(s, sum(f.severity == s for f in diagnosis.findings)) for s in SEVERITIES]
+    return ", ".join(f"{n} {s}" for s, n in counts if n) or "nothing found"
