@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
@@ -13,9 +12,9 @@ from packaging.version import InvalidVersion, Version
 from harness.errors import EnvironmentFault
 from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case, names
+from harness.pin.doctor.cuda import torch_of
 from harness.pin.doctor.installation import Distribution, Layout
 from harness.pin.doctor.requirements import holds, required_by, runnable_tags
-from harness.pin.fingerprint import torch_facts
 from harness.records import Lock, Pin
 
 _OF_EVERY_VENV = frozenset({"pip", "setuptools", "wheel"})
@@ -122,20 +121,12 @@ def _torch(case: Case, installed: Distribution) -> Finding | None:
     """torch built for another CUDA than the environment's: on PyPI its version does not say."""
     if installed.name != "torch" or case.environment is None:
         return None
-    try:
-        facts = torch_facts(Path(installed.site))
-    except (OSError, ValueError):  # its version.py is not what a wheel brings: the bytes' check says so
+    torch, wanted = torch_of(case), case.environment.cuda or ""
+    if torch is None or torch.cuda == wanted:
         return None
-    found, wanted = facts.get("environment.cuda"), case.environment.cuda
-    if not facts or found == wanted:
-        return None
-    built, meant = (f"for CUDA {cuda}" if cuda else "without CUDA" for cuda in (found, wanted))
+    built, meant = (f"for CUDA {cuda}" if cuda else "without CUDA" for cuda in (torch.cuda, wanted))
     summary = f"torch is built {built}, and the environment {case.environment.name} is {meant}"
-    evidence: dict[str, Evidence] = {
-        "torch.cuda": found,
-        "environment.cuda": wanted,
-        "torch.build": facts.get("environment.torch.build"),
-    }
+    evidence = {"torch": torch.version, "torch.cuda": torch.cuda, "environment.cuda": wanted}
     return Finding("lock.build", "dangerous", "torch", summary, evidence, case.reinstall("torch"))
 
 
