@@ -43,7 +43,7 @@ def _list_into(tree: Tree, folder: str) -> list[str]:
                         folders.append(entry.path)
                     continue
                 try:
-                    found = _stat(entry.path) if entry.is_symlink() else _of(entry.stat(follow_symlinks=False))
+                    found = look(entry.path) if entry.is_symlink() else _of(entry.stat(follow_symlinks=False))
                 except FileNotFoundError:  # it went while we looked
                     continue
                 tree.files[entry.path] = found
@@ -59,7 +59,7 @@ def stats(paths: Iterable[str], unreadable: dict[str, str]) -> dict[str, Stat]:
     found = {}
     for path in paths:
         try:
-            found[path] = _stat(path)
+            found[path] = look(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ def signature(files: Mapping[str, Stat]) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
-def _stat(path: str) -> Stat:
+def look(path: str) -> Stat:
     """``lstat``; of a link to a file, what it points to, so that a change there shows, and the mode of the link."""
     found = os.lstat(path)
     if not stat.S_ISLNK(found.st_mode):
