@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,6 @@ class Torch:
 
     version: str  # "2.14.1+cu130"
     cuda: str  # "13.0"; "" for a build without CUDA
-    needs: tuple[Need, ...]
 
     @property
     def major(self) -> int | None:
@@ -43,8 +42,7 @@ def torch_of(case: Case) -> Torch | None:
             continue
     if "environment.torch.build" not in facts:
         return None
-    cuda = str(facts.get("environment.cuda", ""))
-    return Torch(str(facts["environment.torch.build"]), cuda, torch_needs(case.installation))
+    return Torch(str(facts["environment.torch.build"]), str(facts.get("environment.cuda", "")))
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -104,6 +102,15 @@ def _strays(case: Case, torch: Torch | None, members: list[Member]) -> tuple[Mem
     return tuple(member for member in members if member.major != keep)
 
 
+def separate(case: Case, names: Collection[str]) -> str:
+    """The command that takes away those of ``names``, builds of one family, that do not belong here."""
+    members = [member for name in names if (member := family_of(name)) is not None]
+    installed = [member for pairs in _members(case).values() for member, _ in pairs]
+    families = {member.family for member in members}
+    strays = _strays(case, torch_of(case), [member for member in installed if member.family in families])
+    return _removal(case, tuple(stray for stray in strays if stray in members) or tuple(members))
+
+
 def _removal(case: Case, strays: tuple[Member, ...]) -> str:
     """Taking a stray away takes the files that it shares, so whoever stays is put back after it."""
     gone = tuple(member.name for member in strays)
@@ -137,7 +144,7 @@ def _other_major(case: Case, torch: Torch, installed: _Installed) -> Iterator[Fi
 def _other_versions(case: Case, torch: Torch) -> Iterator[Finding]:
     """What torch requires is there in another version, or not at all."""
     by_name = case.installation.by_name
-    for need in torch.needs:
+    for need in torch_needs(case.installation):
         kind = "cuda.triton" if need.name in _TRITON else "cuda.torch-mismatch"
         there = by_name.get(need.name)
         if there is None:

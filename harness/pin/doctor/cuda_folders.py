@@ -76,10 +76,17 @@ def _installed(case: Case) -> list[_Folder]:
     return sorted(found.values(), key=lambda folder: ("/nvidia/" not in folder.path, folder.path))
 
 
+def library_path(case: Case) -> list[str]:
+    """The folders of LD_LIBRARY_PATH; one that is empty or relative is so to the current folder, as for the loader."""
+    value = case.variables.get("LD_LIBRARY_PATH", "")
+    found = [str(Path(case.cwd, entry)) for entry in value.split(":")] if value else []
+    return list(dict.fromkeys(folder for folder in found if Path(folder).is_absolute()))
+
+
 def _on_library_path(case: Case) -> Iterator[_Folder]:
     """The folders of LD_LIBRARY_PATH with sought libraries that are not the environment's own under another name."""
     ours = {Path(folder.path).resolve() for folder in _installed(case)}
-    for entry in dict.fromkeys(filter(None, case.variables.get("LD_LIBRARY_PATH", "").split(":"))):
+    for entry in library_path(case):
         try:
             names = {path.name for path in Path(entry).iterdir()}
         except OSError:  # a folder that is not there gives the loader nothing either
@@ -107,7 +114,7 @@ def _owner(case: Case, folder: _Folder) -> str:
 def _fix(case: Case, folder: _Folder, owner: str) -> str:
     if folder.on_path:
         entries = case.variables["LD_LIBRARY_PATH"].split(":")
-        rest = ":".join(entry for entry in entries if entry and entry != folder.path)
+        rest = ":".join(entry for entry in entries if str(Path(case.cwd, entry)) != folder.path)
         return f"export LD_LIBRARY_PATH={shlex.quote(rest)}" if rest else "unset LD_LIBRARY_PATH"
     if owner == "python":
         return f"rm {' '.join(shlex.quote(f'{folder.path}/{name}') for name in sorted(folder.libraries))}"

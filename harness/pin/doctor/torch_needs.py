@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -13,6 +15,8 @@ from packaging.version import InvalidVersion, Version
 
 from harness.pin.doctor.families import family_of
 from harness.pin.doctor.installation import Distribution, Installation
+
+_OF_AN_EXTRA = re.compile(r"\bextra\s*==")
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,21 @@ def _holding(distribution: Distribution, extras: frozenset[str], python: str) ->
     version = {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python}
     environment = {**{key: str(value) for key, value in default_environment().items()}, **version}
     for text in distribution.requires:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
+        named = [extra for extra in extras if f'"{extra}"' in text or f"'{extra}'" in text]
+        if _OF_AN_EXTRA.search(text) and not named:
+            continue  # most lines of cuda-toolkit are of other extras: parsing them is what takes the time
+        requirement = _requirement(text)
+        if requirement is None:
             continue
         marker = requirement.marker
-        if marker is None or any(marker.evaluate({**environment, "extra": extra}) for extra in extras or {""}):
+        if marker is None or any(marker.evaluate({**environment, "extra": extra}) for extra in named or ("",)):
             yield requirement
+
+
+@lru_cache(maxsize=1024)
+def _requirement(text: str) -> Requirement | None:
+    """``text`` as PEP 508 reads it; None where it does not."""
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
