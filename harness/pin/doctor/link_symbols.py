@@ -1,0 +1,120 @@
+"""Whether the libraries that are found have what is needed of them: symbol versions, and the symbols of CUDA and torch.
+
+A missing version stops the load of a library at once. A missing symbol without one stops it too, or, where it is bound
+when it is first called, stops the program there: both are "undefined symbol" to who trains a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.findings import Evidence, Finding
+from harness.pin.doctor import symbols
+from harness.pin.doctor.elf_file import BrokenElf
+from harness.pin.doctor.ldso import Loaded, Opening, Process, file_name
+from harness.pin.doctor.openings import Replay
+
+MOST_NAMED = 20
+
+WHOSE = {
+    "nccl": "libnccl",
+    "cudnn": "libcudnn",
+    "cublas": "libcublas",
+    "cublasLt": "libcublasLt",
+    "cusparse": "libcusparse",
+    "cusparseLt": "libcusparseLt",
+    "cusolver": "libcusolver",
+    "cufft": "libcufft",
+    "curand": "libcurand",
+    "nvshmem": "libnvshmem",
+    "nvJitLink": "libnvJitLink",
+    "__nvJitLink": "libnvJitLink",
+    "_ZN3c10": "libc10",
+    "_ZNK3c10": "libc10",
+    "_ZN2at": "libtorch",
+    "_ZNK2at": "libtorch",
+    "_ZN5torch": "libtorch",
+    "_ZNK5torch": "libtorch",
+}
+"""The beginning of a symbol's name -> that of the library's; the longest that fits. The C++ ones are the namespaces
+c10, at and torch, mangled: an extension that was built for another torch asks for them in vain."""
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Something that one library needs of another, which that one does not define."""
+
+    what: str  # a version, or a symbol
+    needer: str
+    provider: str
+
+
+def undefined(replay: Replay) -> Iterator[Finding]:
+    """One finding for each distribution with a library that needs what another lacks."""
+    groups: dict[str, dict[_Gap, None]] = {}
+    for opening in replay.openings:
+        for library in opening.libraries:
+            owner = replay.owner(library.path) if replay.is_inside(library.path) else None
+            if owner is not None:
+                gaps = (*_versions(opening.process, library), *_symbols(opening, library))
+                groups.setdefault(owner.name, {}).update(dict.fromkeys(gaps))
+    for subject, found in groups.items():
+        if found:
+            yield _finding(replay, subject, list(found))
+
+
+def _versions(process: Process, library: Loaded) -> Iterator[_Gap]:
+    """As ld.so checks them: a library without any versions satisfies every need."""
+    for name, versions in library.elf.needed_versions.items():
+        provider = process.names.get(name)
+        if provider is not None and provider.elf.defined_versions:
+            for version in versions:
+                if version not in provider.elf.defined_versions:
+                    yield _Gap(version, library.path, provider.path)
+
+
+def _symbols(opening: Opening, library: Loaded) -> Iterator[_Gap]:
+    """Only where all that was needed was found, and where a library of the family is there to be blamed.
+
+    Every library of the process is asked, though the loader asks fewer: a gap is one beyond doubt.
+    """
+    if opening.failures:
+        return
+    try:
+        wanted = symbols.undefined(library.path, tuple(WHOSE))
+        for family, names in _by_family(wanted).items():
+            providers = [each for each in opening.process.loaded if file_name(each.path).startswith(family)]
+            others = [each for each in opening.process.loaded if each not in providers and each is not library]
+            left = names
+            for provider in (*providers, *(others if providers else ())):
+                left = symbols.missing(provider.path, left) if left else left
+            if providers:
+                yield from (_Gap(name, library.path, providers[0].path) for name in sorted(left))
+    except BrokenElf:
+        return  # its tables are damaged further in than its loading shows; the bytes' own check says that it changed
+
+
+def _by_family(names: frozenset[str]) -> dict[str, frozenset[str]]:
+    prefixes = sorted(WHOSE, key=len, reverse=True)
+    families: dict[str, set[str]] = {}
+    for name in names:
+        families.setdefault(WHOSE[next(prefix for prefix in prefixes if name.startswith(prefix))], set()).add(name)
+    return {family: frozenset(found) for family, found in families.items()}
+
+
+def _finding(replay: Replay, subject: str, gaps: list[_Gap]) -> Finding:
+    case, shown, first = replay.case, replay.case.installation.shown, gaps[0]
+    providers = {gap.provider: replay.owner(gap.provider) for gap in gaps}
+    owner = providers[first.provider]
+    whose = f"{owner.name}'s {file_name(first.provider)}" if owner else shown(first.provider)
+    others = f" and {len(gaps) - 1} more" if len(gaps) > 1 else ""
+    summary = f"{subject} needs {first.what}{others}, which {whose} does not have"
+    evidence: dict[str, Evidence] = {
+        "count": len(gaps),
+        "missing": tuple(gap.what for gap in gaps[:MOST_NAMED]),
+        "needed_by": {gap.what: shown(gap.needer) for gap in gaps[:MOST_NAMED]},
+        "looked_in": {gap.what: shown(gap.provider) for gap in gaps[:MOST_NAMED]},
+    }
+    names = sorted({each.name for each in providers.values() if each is not None} | {subject})
+    return Finding("link.symbol-version", "broken", subject, summary, evidence, case.reinstall(*names))
