@@ -152,11 +152,11 @@ class _Work:
         finally:
             os.close(file)
         self.stats[path] = before
-        self.digests |= {(path, name): _spelled(hash_.digest()) for name, hash_ in hashes.items()}
+        self.digests |= {(path, name): spelled(hash_.digest()) for name, hash_ in hashes.items()}
         if look(path) != before or not settled(before, at):
             self.unsettled.add(path)
 
 
-def _spelled(digest: bytes) -> str:
+def spelled(digest: bytes) -> str:
     """As a RECORD spells it."""
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -56,7 +56,7 @@ def _placed(distribution: Distribution, root: str, files: Container[str], links:
     for claim in distribution.claims:
         path = claim.path if claim.path in files or is_compiled(claim) else links.resolved(claim.path)
         if path == claim.path or path.startswith((f"{root}/", f"{distribution.site}/")):
-            claims.setdefault(path, claim._replace(path=path))
+            claims.setdefault(path, claim if path == claim.path else claim._replace(path=path))
         else:
             outside.append(os.path.relpath(claim.path, distribution.site))
     return replace(distribution, claims=tuple(claims.values()), outside=tuple(outside))

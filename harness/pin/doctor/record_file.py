@@ -5,6 +5,7 @@ Format: https://packaging.python.org/specifications/recording-installed-packages
 
 from __future__ import annotations
 
+import base64
 import codecs
 import csv
 import io
@@ -15,8 +16,9 @@ from typing import NamedTuple
 
 from harness.pin.doctor.installation import Claim
 
-_SPELLING = str.maketrans("+/", "-_", "=")  # the standard alphabet and its padding, as URL-safe base64 without
-
+_OTHER_ALPHABET = str.maketrans("+/", "-_", "=")
+_SPELLED = re.compile(r"[A-Za-z0-9_-]+")
+_HEX_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
 _SIZE = re.compile(r"[0-9]{1,19}")
 
 
@@ -88,4 +90,15 @@ def _claim(path: str, row: list[str]) -> Claim | None:
     size = row[2] if len(row) > 2 else ""
     if bool(algorithm) != bool(digest) or (size and not _SIZE.fullmatch(size)):
         return None
-    return Claim(path, algorithm.lower(), digest.translate(_SPELLING), int(size) if size else None)
+    algorithm = algorithm.lower()
+    if len(digest) == _HEX_DIGITS.get(algorithm) or (digest and not _SPELLED.fullmatch(digest)):
+        digest = _respelled(digest)
+    return Claim(path, algorithm, digest, int(size) if size else None)
+
+
+def _respelled(digest: str) -> str:
+    """As a RECORD should spell it: some installers write hexadecimal digits, the standard alphabet or padding."""
+    try:
+        return base64.urlsafe_b64encode(bytes.fromhex(digest)).rstrip(b"=").decode()
+    except ValueError:
+        return digest.translate(_OTHER_ALPHABET)
