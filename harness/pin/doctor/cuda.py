@@ -13,7 +13,7 @@ from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.families import FAMILIES, Member, member_of
 from harness.pin.doctor.families import family_of as family_of
 from harness.pin.doctor.installation import Distribution
-from harness.pin.doctor.torch_needs import Need, torch_needs
+from harness.pin.doctor.torch_needs import Need, parse, torch_needs
 from harness.pin.fingerprint import torch_facts
 
 _FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
@@ -25,11 +25,11 @@ class Torch:
     """The torch that is installed."""
 
     version: str  # "2.14.1+cu130"
-    cuda: str  # "13.0"; "" for a build without CUDA
+    cuda: str  # "13.0"; "" for a build without CUDA, or where it is no version
 
     @property
     def major(self) -> int | None:
-        return int(self.cuda.partition(".")[0]) if self.cuda else None
+        return _major(self.cuda)
 
 
 def torch_of(case: Case) -> Torch | None:
@@ -42,7 +42,13 @@ def torch_of(case: Case) -> Torch | None:
             continue
     if "environment.torch.build" not in facts:
         return None
-    return Torch(str(facts["environment.torch.build"]), str(facts.get("environment.cuda", "")))
+    cuda = str(facts.get("environment.cuda", ""))
+    return Torch(str(facts["environment.torch.build"]), cuda if parse(cuda) else "")
+
+
+def _major(version: str | None) -> int | None:
+    parsed = parse(version or "")
+    return parsed.major if parsed else None
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -97,8 +103,8 @@ def _strays(case: Case, torch: Torch | None, members: list[Member]) -> tuple[Mem
     if any(member.name in case.pins for member in members):
         return tuple(member for member in members if member.name not in case.pins)
     majors = {member.major for member in members}
-    driver = int(case.driver_cuda.partition(".")[0]) if case.driver_cuda else None
-    keep = next((major for major in (torch and torch.major, driver) if major in majors), max(majors))
+    in_use = (torch and torch.major, _major(case.driver_cuda))
+    keep = next((major for major in in_use if major in majors), max(majors))
     return tuple(member for member in members if member.major != keep)
 
 
@@ -107,8 +113,10 @@ def separate(case: Case, names: Collection[str]) -> str:
     members = [member for name in names if (member := family_of(name)) is not None]
     installed = [member for pairs in _members(case).values() for member, _ in pairs]
     families = {member.family for member in members}
-    strays = _strays(case, torch_of(case), [member for member in installed if member.family in families])
-    return _removal(case, tuple(stray for stray in strays if stray in members) or tuple(members))
+    there = [member for member in installed if member.family in families]
+    strays = _strays(case, torch_of(case), there) if there else ()
+    gone = [stray for stray in strays if stray in members] or [m for m in members if m.name not in case.pins]
+    return _removal(case, tuple(gone)) if gone else ""
 
 
 def _removal(case: Case, strays: tuple[Member, ...]) -> str:
