@@ -10,6 +10,8 @@ from typing import NamedTuple
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.families import FAMILIES, Member, family_of
 from harness.pin.doctor.installation import Claim, Distribution
+from harness.pin.doctor.launchers import only_launcher_differs
+from harness.pin.doctor.read import is_compiled
 
 
 class Rival(NamedTuple):
@@ -31,20 +33,18 @@ class Contests(NamedTuple):
     """Every path that distributions of several names claim, by what became of it. Rivals are sorted by name."""
 
     shared: Mapping[Names, list[str]]  # the same bytes for all of them
+    changed: Mapping[Names, list[str]]  # the same bytes for all of them, and others are there
     overwritten: Mapping[tuple[str, str], list[tuple[Rival, Rival]]]  # (loser, winner)
-    nobodys: Mapping[Names, list[str]]  # they differ, and the bytes there are none of theirs
+    nobodys: Mapping[Names, list[str]]  # they differ, and what is there is none of theirs
     undecided: Mapping[Names, list[str]]  # they differ, and the bytes were not read
     gone: Mapping[Names, list[Claim]]
 
 
 def contested(case: Case) -> Contests:
-    """Sort the paths that several distributions claim. Bytecode is left out: Python writes it itself."""
+    """Sort the paths that several distributions claim."""
     found = Contests(*(defaultdict(list) for _ in Contests._fields))
     for path, claims in case.installation.owners.items():
-        if len(claims) < 2 or path.endswith(".pyc"):
-            continue
-        rivals = _rivals(case, claims)
-        if len(rivals) > 1:
+        if len(claims) > 1 and len(rivals := _rivals(case, claims)) > 1:
             _sort(case, path, rivals, found)
     return found
 
@@ -55,7 +55,10 @@ def _rivals(case: Case, claims: Iterable[tuple[Distribution, Claim]]) -> list[Ri
     for distribution, claim in claims:
         if not claim.algorithm:
             continue
-        rival = Rival(distribution, claim, is_own(case, claim))
+        own = is_own(case, claim)
+        rival = Rival(
+            distribution, claim, own if own is not False else only_launcher_differs(case, distribution, claim)
+        )
         if rival.own or distribution.name not in rivals:
             rivals[distribution.name] = rival
     return [rivals[name] for name in sorted(rivals)]
@@ -75,8 +78,8 @@ def _sort(case: Case, path: str, rivals: Sequence[Rival], found: Contests) -> No
         if not _hidden(case, path):
             found.gone[names].append(rivals[0].claim)
         return
-    if len({(rival.claim.algorithm, rival.claim.digest) for rival in rivals}) == 1 or all(r.own for r in rivals):
-        found.shared[names].append(path)
+    if all(r.own for r in rivals) or len({(r.claim.algorithm, r.claim.digest) for r in rivals}) == 1:
+        (found.changed if rivals[0].own is False else found.shared)[names].append(path)
         return
     unread = [rival for rival in rivals if rival.own is None]
     winner = next((rival for rival in rivals if rival.own), unread[0] if len(unread) == 1 else None)
@@ -109,7 +112,7 @@ def lost_to_uninstalled(case: Case) -> dict[str, list[Claim]]:
         folder = f"{distribution.site}/{member.folder}/"
         for claim in distribution.claims:
             path = claim.path
-            if path in case.installation.files or not path.startswith(folder) or path.endswith(".pyc"):
+            if path in case.installation.files or not path.startswith(folder) or is_compiled(claim):
                 continue
             if len({d.name for d, _ in case.installation.owners[path]}) == 1 and not _hidden(case, path):
                 lost[distribution.name].append(claim)

@@ -34,11 +34,13 @@ def check(case: Case) -> Iterator[Finding]:
         yield _shared(case, claimants, paths)
     for losses in contests.overwritten.values():
         yield _overwritten(case, losses)
+    for claimants, paths in contests.changed.items():
+        yield _nobodys(case, "file.changed", claimants, paths, "share")
     for claimants, paths in contests.nobodys.items():
-        yield _unclear(case, claimants, paths, "the bytes there now are none of theirs")
+        yield _nobodys(case, "owner.overwritten", claimants, paths, "both claim")
     for claimants, paths in contests.undecided.items():
         if not any(set(pair) <= set(claimants) for pair in contests.overwritten):
-            yield _unclear(case, claimants, paths, "whose bytes are there now was not read")
+            yield _undecided(case, claimants, paths)
     for claimants, claims in contests.gone.items():
         yield _lost(case, claimants, claims)
     for name, claims in lost_to_uninstalled(case).items():
@@ -75,14 +77,23 @@ def _overwritten(case: Case, losses: Sequence[tuple[Rival, Rival]]) -> Finding:
     return Finding("owner.overwritten", severity, loser.name, summary, evidence, fix)
 
 
-def _unclear(case: Case, claimants: Names, paths: Sequence[str], what: str) -> Finding:
-    """Two claims that cannot both be true."""
-    summary = f"{_listed(claimants)} claim {_counted(paths)} with different bytes; {what}"
-    first, *others = sorted(claimants, key=lambda name: not belongs(case, name))
+def _nobodys(case: Case, kind: str, claimants: Names, paths: Sequence[str], claim: str) -> Finding:
+    """Somebody changed the files, or a distribution that is not there any more brought them."""
+    summary = f"{_listed(claimants)} {claim} {_counted(paths)}, and the bytes there now are none of theirs"
     evidence: dict[str, Evidence] = {"claimants": claimants, **_paths(case, paths)}
-    if all(_is_document(path) for path in paths):
-        return Finding("owner.overwritten", "note", first, summary, evidence)
-    return Finding("owner.overwritten", "dangerous", first, summary, evidence, _settled(case, first, *others))
+    wanted = [name for name in claimants if belongs(case, name)] or claimants
+    severity: Severity = "broken" if any(_is_native(path) for path in paths) else "dangerous"
+    return Finding(kind, severity, wanted[0], summary, evidence, case.reinstall(*wanted))
+
+
+def _undecided(case: Case, claimants: Names, paths: Sequence[str]) -> Finding:
+    """Two claims that cannot both be true, where sizes do not tell and the bytes were not read."""
+    summary = f"{_listed(claimants)} claim {_counted(paths)} with different bytes; whose are there now was not read"
+    first, *others = sorted(claimants, key=lambda name: not belongs(case, name))
+    severity: Severity = "note" if all(_is_document(path) for path in paths) else "dangerous"
+    fix = _settled(case, first, *others) if severity == "dangerous" else ""
+    evidence: dict[str, Evidence] = {"claimants": claimants, **_paths(case, paths)}
+    return Finding("owner.overwritten", severity, first, summary, evidence, fix)
 
 
 def _lost(case: Case, claimants: Names, claims: Sequence[Claim]) -> Finding:
@@ -210,8 +221,11 @@ def _counted(paths: Sequence[str]) -> str:
 
 def _importance(path: str) -> tuple[int, int, str]:
     """For sorting: native libraries first, then code, then the rest; the shorter path before the longer."""
-    name = path.rpartition("/")[2]
-    return (0 if ".so" in name else 1 if name.endswith(".py") else 2, len(path), path)
+    return (0 if _is_native(path) else 1 if path.endswith(".py") else 2, len(path), path)
+
+
+def _is_native(path: str) -> bool:
+    return ".so" in path.rpartition("/")[2]
 
 
 def _is_document(path: str) -> bool:

@@ -207,7 +207,7 @@ def test_the_fast_form_does_not_guess_between_equal_sizes() -> None:
     claims, disk = {"aa": {"lib.so": "aa"}, "bb": {"lib.so": "bb"}}, {"lib.so": "bb"}
     finding = only(imagined(claims, disk, bytes_read=False), "owner.overwritten")
     assert finding.severity == "dangerous"
-    assert finding.summary == "aa and bb claim lib.so with different bytes; whose bytes are there now was not read"
+    assert finding.summary == "aa and bb claim lib.so with different bytes; whose are there now was not read"
     assert only(imagined(claims, disk), "owner.overwritten").summary.startswith("aa lost lib.so to bb")
 
 
@@ -217,8 +217,16 @@ def test_bytes_of_nobody_are_not_given_to_anybody() -> None:
     said = {finding.subject: (finding.evidence["paths"], finding.summary) for finding in findings}
     assert said == {
         "bb": (("s/y.so",), "bb lost y.so to aa: the file there now is aa's"),
-        "aa": (("s/x.so",), "aa and bb claim x.so with different bytes; the bytes there now are none of theirs"),
+        "aa": (("s/x.so",), "aa and bb both claim x.so, and the bytes there now are none of theirs"),
     }
+
+
+def test_a_shared_file_that_somebody_changed_is_still_found() -> None:
+    claims = {name: {"same.py": "1", "same.so": "1"} for name in ("aa", "bb", "cc")}
+    assert only(imagined(claims, {"same.py": "2", "same.so": "1"}), "file.changed").severity == "dangerous"
+    finding = only(imagined(claims, {"same.py": "1", "same.so": "2"}), "file.changed")
+    assert (finding.severity, finding.evidence["paths"]) == ("broken", ("s/same.so",))
+    assert finding.summary == "aa, bb and cc share same.so, and the bytes there now are none of theirs"
 
 
 def test_texts_that_no_code_reads_are_only_noted() -> None:
@@ -259,7 +267,7 @@ def test_every_contested_file_is_in_exactly_the_findings_that_it_deserves(
         elif file not in disk:
             assert {kind for kind, _ in said[file]} == {"owner.lost"}
         elif len(set(owners.values())) == 1:
-            assert {kind for kind, _ in said[file]} == {"owner.shared"}
+            assert {kind for kind, _ in said[file]} == {"owner.shared" if right else "file.changed"}
         elif right:
             assert said[file] == {("owner.overwritten", loser) for loser in owners.keys() - right}
         else:
