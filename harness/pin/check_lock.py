@@ -26,6 +26,10 @@ def _check(env: Environment, version: str, where: Places) -> Iterator[str]:
     """Resolve again with uv, which keeps each pin that may stay: a lock that satisfies its source stays the same."""
     lock = lock_for(env, version, where)
     label = f"{env.name}, Python {version}"
+    if env.captured:  # what was installed together need not go together: there is nothing to resolve
+        listed = _requirements((where.root / "envs" / f"{env.name}.in").read_text(encoding="utf-8"))
+        yield from _differences(label, {pin.name: pin.version for pin in lock.pins}, listed)
+        return
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "lock.txt"
         output.write_text(Path(lock.path).read_text(encoding="utf-8"), encoding="utf-8")
@@ -33,8 +37,7 @@ def _check(env: Environment, version: str, where: Places) -> Iterator[str]:
         if done.returncode != 0:
             yield f"{label}: {' '.join(done.stderr.split())}"
             return
-        lines = [line.split() for line in output.read_text(encoding="utf-8").splitlines()]
-    resolved = dict(words[0].split("==") for words in lines)
+        resolved = _requirements(output.read_text(encoding="utf-8"))
     yield from _differences(label, {pin.name: pin.version for pin in lock.pins}, resolved)
 
 
@@ -60,6 +63,12 @@ def resolve_with_uv(
             text=True,
             check=False,
         )
+
+
+def _requirements(text: str) -> dict[str, str]:
+    """``{name: version}`` of lines ``name==version``; what follows a blank on a line, and comments, say no more."""
+    words = [line.split()[0] for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return dict(word.split("==") for word in words)
 
 
 def _differences(label: str, pinned: Mapping[str, str], resolved: Mapping[str, str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import EnvironmentFault
+from harness.errors import EnvironmentFault, UsageError
 from harness.pin.aside import replace_text, say_on_stderr
 from harness.pin.environments import (
     environment,
@@ -47,8 +47,14 @@ _PIP_COMPILE = (
 def compile_environment(env: Environment, where: Places, upgrade: bool) -> tuple[Path, ...]:
     """Write the locks of ``env``; returns their paths. Existing pins stay unless ``upgrade``.
 
-    Raises EnvironmentFault where the requirements cannot be met or a Python is missing; no lock is touched then.
+    Raises EnvironmentFault where the requirements cannot be met or a Python is missing, and UsageError for a captured
+    environment, whose lock says what was installed; no lock is touched then.
     """
+    if env.captured:
+        raise UsageError(
+            f"{env.name} was captured from a working Python and its lock is not compiled; "
+            f"copy envs/{env.name}.in to a new environment and lock that"
+        )
     texts = dict[str, str]()
     first = env.python[0]
     for version in env.python:

@@ -27,7 +27,7 @@ from harness.records import Environment, Lock
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 """The version of the Python that runs this, as envs.toml writes one: "3.11"."""
 
-_HASHES = "hashes"  # the one table of envs.toml that is not an environment
+HASHES = "hashes"  # the one table of envs.toml that is not an environment
 
 
 def _tables(where: Places) -> dict[str, Any]:
@@ -42,11 +42,12 @@ def _tables(where: Places) -> dict[str, Any]:
 
 def load_environments(where: Places) -> dict[str, Environment]:
     """Every environment of ``envs.toml``, by name, in the file's order."""
-    return {
-        name: Environment(name=name, **{**table, "python": tuple(table["python"])})
-        for name, table in _tables(where).items()
-        if name != _HASHES
-    }
+    return {name: _environment(name, table, where) for name, table in _tables(where).items() if name != HASHES}
+
+
+def _environment(name: str, table: Mapping[str, Any], where: Places) -> Environment:
+    wheels = tuple(str((where.root / "envs" / folder).resolve()) for folder in table.get("wheels", ()))
+    return Environment(name=name, **{**table, "python": tuple(table["python"]), "wheels": wheels})
 
 
 def environment(name: str, where: Places) -> Environment:
@@ -61,7 +62,7 @@ def environment(name: str, where: Places) -> Environment:
 
 def official_hashes(where: Places) -> Mapping[str, Mapping[str, str]]:
     """``{"torch==2.13.0+cpu": {file name: "sha256:..."}}``: files whose index the one who locks may not reach."""
-    hashes: Mapping[str, Mapping[str, str]] = _tables(where).get(_HASHES, {})
+    hashes: Mapping[str, Mapping[str, str]] = _tables(where).get(HASHES, {})
     return hashes
 
 

@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     try:
         chosen = [environment(name, where) for name in options.env or load_environments(where)]
         if not options.check:
+            chosen = [env for env in chosen if options.env or not env.captured]
             for env in chosen:
                 paths = compile_environment(env, where, options.upgrade)
                 say_on_stderr(f"wrote {', '.join(path.name for path in paths)}")

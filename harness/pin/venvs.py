@@ -185,19 +185,25 @@ class _Uv:
 
 
 def _extra_pages(env: Environment, target: Built, settings: IndexSettings) -> tuple[str, ...]:
-    """The pages of the extra index that have to be asked: for a file that no folder of find-links holds.
+    """The environment's own wheels, and the pages of the extra index for files that no folder of find-links holds.
 
     Only that index has versions with a local part (torch 2.13.0+cpu); a machine with the file may not reach it.
+    Raises EnvironmentFault where the environment's own wheels are not here.
     """
     tag = f"cp{target.version.replace('.', '')}"
     folders = [folder for link in settings.find_links if (folder := local_path(link))]
+    own = [Path(folder) for folder in env.wheels]
+    if gone := [folder for folder in own if not folder.is_dir()]:
+        raise EnvironmentFault(f"{env.name} needs wheels that no index has: copy {gone[0]} from where it was captured")
 
     def here(pin: Pin) -> bool:
-        pattern = f"{pin.name.replace('-', '_')}-{pin.version}-*{tag}*.whl"
-        return any(any(folder.glob(pattern)) for folder in folders)
+        stem = f"{pin.name.replace('-', '_')}-{pin.version}-"
+        return any(any(folder.glob(f"{stem}*{tag}*.whl")) for folder in folders) or any(
+            any(folder.glob(f"{stem}*.whl")) for folder in own
+        )
 
     pins = [pin for pin in target.lock.pins if "+" in pin.version] if env.extra_index else []
-    return tuple(f"{env.extra_index}/{pin.name}/" for pin in pins if not here(pin))
+    return (*env.wheels, *(f"{env.extra_index}/{pin.name}/" for pin in pins if not here(pin)))
 
 
 def link_harness(where: Places | None = None, say: Say = say_on_stderr) -> Built:
