@@ -198,10 +198,11 @@ class Process:
 
     def open(self, path: str) -> Opening:
         """``dlopen`` of the library at ``path`` with all that it needs."""
-        elf = self.search.elf(path)
-        if not isinstance(elf, Elf):
-            return Opening(self)  # why is for whoever holds the file
-        return self._bring(Loaded(path, elf))
+        elf, main = self.search.elf(path), self.search.main
+        if isinstance(elf, Elf) and (main is None or elf.architecture == main.elf.architecture):
+            return self._bring(Loaded(path, elf))
+        why = str(elf) if isinstance(elf, BrokenElf) else "is no library for this machine"
+        return Opening(self, failures=(Unresolved(path, main, path=path, why=why),) if main else ())
 
     def open_name(self, name: str, by: Loaded) -> Opening:
         """``dlopen`` of ``name`` by a library that is loaded, as cuDNN opens its parts."""

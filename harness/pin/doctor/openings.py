@@ -67,7 +67,7 @@ class Replay:
         seen = {library.path for opening in openings for library in opening.libraries}
         for path in sorted(self.libraries, key=lambda path: (file_name(path).startswith("lib"), path)):
             elf = self.search.elf(path)
-            if path in seen or not isinstance(elf, Elf) or self._of_another_machine(elf):
+            if path in seen or not isinstance(elf, Elf):
                 continue
             process = torch.process if torch and self._wants_torch(path, elf) else start
             opening = process.copy().open(path)
@@ -90,9 +90,6 @@ class Replay:
         """Whether the environment holds ``path``."""
         real = os.path.realpath(path)
         return path in self.case.installation.files or real in self.case.installation.files or bool(self.owners(path))
-
-    def _of_another_machine(self, elf: Elf) -> bool:
-        return self.search.main is not None and elf.architecture != self.search.main.elf.architecture
 
     def _torch_folder(self) -> Path | None:
         folders = (Path(site) / "torch" for site in self.case.installation.layout.sites)

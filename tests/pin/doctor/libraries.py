@@ -16,6 +16,6 @@ def build_library(path: Path, code: str, *flags: str | Path) -> Path:
         pytest.skip("no C compiler")
     path.parent.mkdir(parents=True, exist_ok=True)
     soname = () if any("-soname" in str(flag) for flag in flags) else (f"-Wl,-soname,{path.name}",)
-    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", path, *soname, *flags]
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *soname, *flags]
     subprocess.run([str(part) for part in command], input=code, text=True, check=True, capture_output=True)
     return path
