@@ -138,7 +138,7 @@ def _finding(case: Case, subject: str, live: bool, paths: Sequence[str], used: C
     whose = "no distribution claims" if subject == "python" else f"{subject} does not claim"
     where = "python" if subject == "python" else f"{subject}'s folder"
     if not live:
-        summary = f"{where} has files beside it that {whose} and nothing loads: {shown[0]}{more}"
+        summary = f"{where} has files beside it that {whose}: {shown[0]}{more}"
         return Finding("file.untracked", "note", subject, summary, evidence)
     summary = f"{where} has code in it that {whose}: {shown[0]}{more}"
     roots = dict.fromkeys(_highest(path, case.installation.layout.sites, used) for path in paths)
