@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.errors import EnvironmentFault
 from harness.findings import Evidence, Finding
+from harness.pin.doctor import pth
 from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.cuda import torch_of
 from harness.pin.doctor.installation import Distribution, Layout
@@ -179,8 +181,10 @@ def _seen_from_outside(case: Case, site: str, seen: list[Distribution]) -> Findi
     shown = ", ".join(names(seen)[:5]) + (" ..." if len(seen) > 5 else "")
     summary = f"the environment also sees {len(seen)} packages in {site} that are not in the lock: {shown}"
     evidence: dict[str, Evidence] = {"site": site, "names": names(seen)}
-    if layout.is_venv:
-        fix = f"sed -i '/^include-system-site-packages/s/true/false/' {layout.prefix}/pyvenv.cfg"
+    if file := pth.adding(case, site):
+        fix = f"mv {shlex.quote(file)} {shlex.quote(f'{file}.off')}"
+    elif layout.is_venv:
+        fix = f"sed -i '/^include-system-site-packages/s/true/false/' {shlex.quote(f'{layout.prefix}/pyvenv.cfg')}"
     else:
         fix = "export PYTHONNOUSERSITE=1"
     return Finding("lock.extra", "drift", "python", summary, evidence, fix)

@@ -91,6 +91,7 @@ def _duplicates(case: Case) -> Iterator[Finding]:
             continue
         first = found[0]
         borne_out = {d.info: sum(is_own(case, claim) is True for claim in d.claims) for d in found}
+        hashed = {d.info: sum(bool(claim.algorithm) for claim in d.claims) for d in found}
         files = max(found, key=lambda d: (borne_out[d.info], d is first)) if any(borne_out.values()) else None
         versions = " and ".join(dict.fromkeys(d.version or "no version" for d in found))
         summary = f"{name} is recorded as {versions}; Python says {first.version or 'none'}"
@@ -100,7 +101,7 @@ def _duplicates(case: Case) -> Iterator[Finding]:
         evidence: dict[str, Evidence] = {
             "python_finds": shown(first.info),
             "versions": {shown(d.info): d.version for d in found},
-            "files_borne_out": {shown(d.info): f"{borne_out[d.info]} of {len(d.claims)}" for d in found},
+            "files_borne_out": {shown(d.info): f"{borne_out[d.info]} of {hashed[d.info]}" for d in found},
         }
         stale = [d.info for d in found if d is not (files or first)]
         fix = f"rm -r {shlex.join(stale)} && {case.reinstall(name)}"

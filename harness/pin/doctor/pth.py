@@ -54,6 +54,15 @@ def check(case: Case) -> Iterator[Finding]:
             yield from _code(case, file, [line for line in lines if line.is_code])
 
 
+def adding(case: Case, folder: str) -> str | None:
+    """The file that puts ``folder`` on the path."""
+    for site in case.installation.layout.sites:
+        for line in (line for file in _files(case, site) for line in _lines(file)):
+            if not line.is_code and os.path.realpath(os.path.join(site, line.text)) == folder:  # noqa: PTH118
+                return line.file
+    return None
+
+
 def _files(case: Case, site: str) -> list[str]:
     """As the site module finds them: in the folder itself, the hidden ones left out, by name."""
     here = (path for path in case.installation.files if path.endswith(".pth") and path.rpartition("/")[0] == site)
@@ -67,7 +76,7 @@ def _lines(file: str) -> Iterator[Line]:
     except OSError:  # not to be opened: the check of the bytes names it
         return
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.startswith("#") and "\0" not in line:
             yield Line(file, number, line.rstrip())
 
 
@@ -165,10 +174,10 @@ def _importable(layout: Layout, module: str) -> bool:
     """Whether ``module`` is of the standard library or in a folder on the path; it is not imported."""
     if module in sys.builtin_module_names or module in sys.stdlib_module_names:
         return True
-    return any(is_module(folder, module) for folder in (*layout.sites, *layout.path))
+    return any(_is_module(folder, module) for folder in (*layout.sites, *layout.path))
 
 
-def is_module(folder: str, module: str) -> bool:
+def _is_module(folder: str, module: str) -> bool:
     """Whether ``folder`` has something that ``import module`` finds, be it a package without an ``__init__.py``."""
     place = Path(folder, module)
     return place.is_dir() or Path(f"{place}.py").is_file() or any(Path(folder).glob(f"{module}.*so"))
