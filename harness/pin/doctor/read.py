@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Container
 from dataclasses import replace
-from pathlib import Path
 
 from harness.pin.doctor.dist_info import distributions_in
 from harness.pin.doctor.installation import Claim, Distribution, Installation, Layout
 from harness.pin.doctor.tree import Tree, stats, walk
 
 _USUAL_SITE = re.compile(r"(?P<root>/.+)/lib(64)?/python[^/]*/(site|dist)-packages")
+
+_MOST_LINKS = 40  # as many as Linux follows
 
 
 def read(layout: Layout, tree: Tree | None = None) -> Installation:
@@ -22,10 +23,10 @@ def read(layout: Layout, tree: Tree | None = None) -> Installation:
     """
     tree = tree or walk(layout)
     files, unreadable = dict(tree.files), dict(tree.unreadable)
-    links = _Links()
     found = []
     for site in layout.sites:
         root = root_of(site, layout)
+        links = _Links(root, site)
         found += [_placed(distribution, root, files, links) for distribution in distributions_in(site, root)]
     elsewhere = (c.path for d in found for c in d.claims if c.path not in files and not is_compiled(c))
     files |= stats(dict.fromkeys(elsewhere), unreadable)
@@ -63,12 +64,17 @@ def _placed(distribution: Distribution, root: str, files: Container[str], links:
 
 
 class _Links:
-    """Resolves the links among the folders on the way to a file; each folder is asked about once."""
+    """Resolves the links among the folders on the way to a file, and looks at nothing outside of ``inside``.
 
-    def __init__(self) -> None:
+    Those folders have no links above them. Each folder is asked about once.
+    """
+
+    def __init__(self, *inside: str) -> None:
+        self._inside = tuple(f"{folder}/" for folder in inside)
         self._folders = {"": ""}
 
     def resolved(self, path: str) -> str:
+        """``path``, in the folder that it is really in."""
         folder, _, name = path.rpartition("/")
         todo = []
         while folder not in self._folders:  # a loop: the depth is a stranger's choice
@@ -76,6 +82,18 @@ class _Links:
             folder = folder.rpartition("/")[0]
         for folder in reversed(todo):
             above, _, last = folder.rpartition("/")
-            real = f"{self._folders[above]}/{last}"
-            self._folders[folder] = os.path.realpath(real) if Path(real).is_symlink() else real
+            self._folders[folder] = folder  # where a link leads back to itself, that is the end
+            self._folders[folder] = self._followed(f"{self._folders[above]}/{last}")
         return f"{self._folders[path.rpartition('/')[0]]}/{name}"
+
+    def _followed(self, folder: str) -> str:
+        for _ in range(_MOST_LINKS):
+            if not folder.startswith(self._inside):
+                break
+            try:
+                target = os.readlink(folder)  # noqa: PTH115 - a string, as it is written
+            except OSError:  # no link, or not there
+                break
+            above = folder.rpartition("/")[0]
+            folder = self.resolved(os.path.normpath(target if target.startswith("/") else f"{above}/{target}"))
+        return folder
