@@ -175,23 +175,28 @@ def _stranger(replay: Replay, library: Loaded) -> _Stranger | None:
     needer = library.by
     if needer is None or not replay.is_inside(needer.path):
         return None
-    name = file_name(library.path)
-    owners = replay.owners(library.path)
-    pins = replay.case.pins
-    trusted = [owner for owner in owners if not pins or owner.name in pins]
-    if trusted:
+    meant = passed_over(replay, library.path, file_name(library.path), replay.owner(needer.path))
+    return _Stranger(*meant, library.path, needer.path) if meant else None
+
+
+def passed_over(replay: Replay, found: str, name: str, needer: Distribution | None) -> tuple[str, str] | None:
+    """The distribution and its library ``name`` in whose place ``found`` is loaded; None where that is as it should be.
+
+    Only CUDA's libraries and torch's are meant for others; a copy that a wheel keeps for itself is its own affair.
+    """
+    owners, pins = replay.owners(found), replay.case.pins
+    if any(owner.name in pins or not pins for owner in owners):
         return None
     for path in replay.by_file_name.get(name, ()):
         owner = replay.owner(path)
-        if owner is None or os.path.realpath(library.path) == path or (owners and owner.name not in pins):
+        if owner is None or os.path.realpath(found) == path or (owners and owner.name not in pins):
             continue
-        if _is_meant(replay.owner(needer.path), owner, name):
-            return _Stranger(owner.name, path, library.path, needer.path)
+        if _is_meant(needer, owner, name):
+            return owner.name, path
     return None
 
 
 def _is_meant(needer: Distribution | None, owner: Distribution, name: str) -> bool:
-    """Whether ``owner``'s library is the one for this need. A copy that a wheel keeps for itself is not."""
     if owner.name == "torch":
         return name.startswith(("libtorch", "libc10")) or (needer is not None and needer.name == "torch")
     return family_of(owner.name) is not None
