@@ -65,7 +65,7 @@ class Environment:
     cuda: str | None = None  # "13.0", or None for an environment without CUDA
     dependencies: bool = True  # False: installed as named, without what it asks for (packages of data)
     extra_index: str | None = None  # an index to ask where no configured place has the pinned file
-    wheels: tuple[str, ...] = ()  # folders of wheels that no index has; envs.toml names them from envs/
+    wheels: tuple[str, ...] = ()  # indexes in folders, of wheels that no other has; envs.toml names them from envs/
     captured: str | None = None  # the day on which a Python was frozen into it: such a lock is not compiled
 
 

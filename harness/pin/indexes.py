@@ -146,8 +146,12 @@ def uv_variables(
     names: Iterable[str],
     pages: tuple[str, ...] = (),
     environ: Mapping[str, str] = os.environ,
+    own: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """The variables that tell uv where the packages ``names`` come from, with more ``pages`` of links to files.
+
+    ``own`` are indexes that are asked before all others: with hashes on their pages, and wheels that are named like
+    other places' and hold other bytes. uv knows no hash of a file in a folder, and would take any of that name.
 
     To pip all places are one heap of files, of which the lock's hashes choose. uv takes a version's files from one
     index alone, so that a mirror on disk with a single platform's file would hide the others: such a mirror is
@@ -159,15 +163,16 @@ def uv_variables(
         links = (environ["UV_FIND_LINKS"], *pages)
     else:
         links = (*settings.find_links, *folders, *pages)
+    # The main index first, or one of the extra ones would hide its files; uv asks its default index last.
+    indexes = (settings.index, *(index for index in settings.extra if index not in on_disk))
+    if "UV_INDEX" in environ or "UV_DEFAULT_INDEX" in environ:
+        indexes = tuple(environ.get("UV_INDEX", "").split())
     told = {
-        # The main index first, or one of the extra ones would hide its files; uv asks its default index last.
-        "UV_INDEX": " ".join((settings.index, *(index for index in settings.extra if index not in on_disk))),
+        "UV_INDEX": " ".join((*own, *indexes)),
         "UV_DEFAULT_INDEX": settings.index,
         "UV_INSECURE_HOST": " ".join(settings.trusted_hosts),
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "SSL_CERT_FILE": settings.cert or "",
     }
-    if "UV_INDEX" in environ or "UV_DEFAULT_INDEX" in environ:
-        del told["UV_INDEX"]
-    kept = {key: value for key, value in told.items() if value and key not in environ}
+    kept = {key: value for key, value in told.items() if value and (key not in environ or key == "UV_INDEX")}
     return {**kept, "UV_FIND_LINKS": ",".join(dict.fromkeys(filter(None, links)))}

@@ -47,7 +47,7 @@ def answer_of(python: Path, question: str) -> dict[str, Any]:
     Raises EnvironmentFault where it fails.
     """
     # Without -S: a virtual environment's paths are found by the site module.
-    command = [str(python), "-I", "-c", question]
+    command = [str(python), "-I", "-B", "-c", question]  # -B: what a .pth file imports leaves no bytecode
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=60)
     except subprocess.TimeoutExpired:

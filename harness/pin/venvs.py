@@ -154,18 +154,22 @@ class _Uv:
     lock_fd: int
     links: Path | None = None  # one more folder of wheels
 
-    def __call__(self, *arguments: str | Path, pages: tuple[str, ...] = ()) -> None:
-        settings = pip_settings()
-        if self.links and self.links.exists():
-            settings = replace(settings, find_links=(*settings.find_links, str(self.links)))
-        environ = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
-        environ |= uv_variables(settings, [pin.name for pin in self.target.lock.pins], pages)
-        if self._code([self.program, *arguments], environ) != 0:
+    def __call__(self, *arguments: str | Path, pages: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> None:
+        if not self.succeeds(*arguments, pages=pages, own=own):
             name, version = self.target.name, self.target.version
             raise EnvironmentFault(
                 f"{name} could not be set up for Python {version}: uv's own words are above; "
                 f"mend that and try again: harness sync {name}"
             )
+
+    def succeeds(self, *arguments: str | Path, pages: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> bool:
+        """Run uv; whether it did what it was told."""
+        settings = pip_settings()
+        if self.links and self.links.exists():
+            settings = replace(settings, find_links=(*settings.find_links, str(self.links)))
+        environ = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
+        environ |= uv_variables(settings, [pin.name for pin in self.target.lock.pins], pages, own=own)
+        return self._code([self.program, *arguments], environ) == 0
 
     def _code(self, command: list[str | Path], environ: dict[str, str]) -> int:
         """Run uv and pass its words on, but not a line for each of a hundred packages."""
@@ -181,29 +185,45 @@ class _Uv:
     def sync(self, env: Environment, python: Path) -> None:
         """Make the environment of ``python`` hold the lock's pins and nothing else."""
         pages = _extra_pages(env, self.target, pip_settings())
-        self("pip", "sync", *_SYNC_OPTIONS, "--python", python, self.target.lock.path, pages=pages)
+        own = _own_indexes(env)
+        self("pip", "sync", *_SYNC_OPTIONS, "--python", python, self.target.lock.path, pages=pages, own=own)
+
+
+def install(target: Built, env: Environment | None, uv: Path, lock_fd: int, *arguments: str | Path) -> bool:
+    """``uv pip install`` as it is run for ``target``, anybody's environment: from the same places, and hashes required.
+
+    False where uv fails; its own words are on the terminal then.
+    """
+    pages, own = (_extra_pages(env, target, pip_settings()), _own_indexes(env)) if env else ((), ())
+    command = ("pip", "install", "--no-deps", *_SYNC_OPTIONS, *arguments)
+    return _Uv(uv, target, lock_fd).succeeds(*command, pages=pages, own=own)
+
+
+def _own_indexes(env: Environment) -> tuple[str, ...]:
+    """The indexes of the environment's own wheels. Raises EnvironmentFault where they are not here."""
+    for folder in env.wheels:
+        if not Path(folder).is_dir():
+            raise EnvironmentFault(
+                f"{env.name} needs wheels that no index has: copy {folder} from where it was captured"
+            )
+    return tuple(Path(folder).as_uri() for folder in env.wheels)
 
 
 def _extra_pages(env: Environment, target: Built, settings: IndexSettings) -> tuple[str, ...]:
-    """The environment's own wheels, and the pages of the extra index for files that no folder of find-links holds.
+    """The pages of the extra index that have to be asked: for a file that no folder of find-links holds.
 
     Only that index has versions with a local part (torch 2.13.0+cpu); a machine with the file may not reach it.
-    Raises EnvironmentFault where the environment's own wheels are not here.
     """
     tag = f"cp{target.version.replace('.', '')}"
     folders = [folder for link in settings.find_links if (folder := local_path(link))]
-    own = [Path(folder) for folder in env.wheels]
-    if gone := [folder for folder in own if not folder.is_dir()]:
-        raise EnvironmentFault(f"{env.name} needs wheels that no index has: copy {gone[0]} from where it was captured")
 
     def here(pin: Pin) -> bool:
-        stem = f"{pin.name.replace('-', '_')}-{pin.version}-"
-        return any(any(folder.glob(f"{stem}*{tag}*.whl")) for folder in folders) or any(
-            any(folder.glob(f"{stem}*.whl")) for folder in own
-        )
+        pattern = f"{pin.name.replace('-', '_')}-{pin.version}-*{tag}*.whl"
+        own = any(Path(folder, pin.name).is_dir() for folder in env.wheels)
+        return own or any(any(folder.glob(pattern)) for folder in folders)
 
     pins = [pin for pin in target.lock.pins if "+" in pin.version] if env.extra_index else []
-    return (*env.wheels, *(f"{env.extra_index}/{pin.name}/" for pin in pins if not here(pin)))
+    return tuple(f"{env.extra_index}/{pin.name}/" for pin in pins if not here(pin))
 
 
 def link_harness(where: Places | None = None, say: Say = say_on_stderr) -> Built:

@@ -147,8 +147,7 @@ class _Capture:
         made, large = self.aside / "made", self.aside / "large"
         large.mkdir()
         for one in frozen.rebuilt:
-            if one.bytes > LARGE:
-                (made / one.wheel).rename(large / one.wheel)
+            write.shelve(made / one.wheel, large if one.bytes > LARGE else made, one)
         folders |= {
             source: to for source, to in ((made, spots.wheels), (large, spots.large)) if str(to) in frozen.wheels
         }

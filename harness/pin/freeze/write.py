@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tomllib
+import urllib.parse
 from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -119,6 +120,18 @@ def lock_text(heading: str, kept: Sequence[Kept], left_out: Sequence[LeftOut]) -
             lines.append(f"# rebuilt: {one.wheel}: {_line(one.why)}")
         lines += [f"{one.name}=={one.version} \\", f"    --hash=sha256:{one.sha256}"]
     return "\n".join(lines) + "\n"
+
+
+def shelve(wheel: Path, index: Path, kept: Kept) -> None:
+    """Move the wheel into ``index``, a package index in a folder, whose page for it carries its hash.
+
+    Without a hash on a page uv would take a file of the same name from elsewhere, and then refuse it.
+    """
+    page = index / kept.name / "index.html"
+    page.parent.mkdir()
+    wheel.rename(page.with_name(wheel.name))
+    link = f"{urllib.parse.quote(wheel.name)}#sha256={kept.sha256}"
+    page.write_text(f'<!DOCTYPE html>\n<a href="{link}">{wheel.name}</a>\n', encoding="utf-8")
 
 
 def _line(text: str) -> str:
