@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.cuda import torch_of
 from harness.pin.doctor.installation import Distribution, Layout
 from harness.pin.doctor.requirements import holds, required_by, runnable_tags
+from harness.pin.doctor.untracked import printable, quoted
 from harness.records import Lock, Pin
 
 _OF_EVERY_VENV = frozenset({"pip", "setuptools", "wheel"})
@@ -95,7 +95,7 @@ def _source(case: Case, pin: Pin, installed: Distribution) -> Finding | None:
     if digest is None or f"sha256:{digest}" in pin.hashes:
         return None
     summary = f"{pin.name} was installed from a file that the lock does not allow: {url}"
-    evidence |= {"sha256": digest}
+    evidence |= {"sha256": printable(digest)}
     return Finding("lock.file", "dangerous", pin.name, summary, evidence, case.reinstall(pin.name))
 
 
@@ -116,7 +116,7 @@ def _shown_url(url: object) -> str:
         parts = urlsplit(url if isinstance(url, str) else "")
     except ValueError:  # "http://[": whoever wrote it
         return ""
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return printable(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
 
 
 def _torch(case: Case, installed: Distribution) -> Finding | None:
@@ -139,8 +139,9 @@ def _wrong_machine(case: Case, distribution: Distribution) -> Iterator[Finding]:
     if not readable or any(not runnable.isdisjoint(parse_tag(tag)) for tag in readable):
         return
     version = case.installation.layout.version
-    summary = f"{distribution.name} is a wheel for {readable[0]}, which Python {version} on this machine cannot use"
-    evidence: dict[str, Evidence] = {"tags": tuple(distribution.tags), "python": version}
+    tag = printable(readable[0])
+    summary = f"{distribution.name} is a wheel for {tag}, which Python {version} on this machine cannot use"
+    evidence: dict[str, Evidence] = {"tags": tuple(map(printable, readable)), "python": version}
     yield Finding("lock.file", "dangerous", distribution.name, summary, evidence, case.reinstall(distribution.name))
 
 
@@ -179,12 +180,12 @@ def _shares(case: Case, extra: Distribution) -> bool:
 def _seen_from_outside(case: Case, site: str, seen: list[Distribution]) -> Finding:
     layout = case.installation.layout
     shown = ", ".join(names(seen)[:5]) + (" ..." if len(seen) > 5 else "")
-    summary = f"the environment also sees {len(seen)} packages in {site} that are not in the lock: {shown}"
-    evidence: dict[str, Evidence] = {"site": site, "names": names(seen)}
+    summary = f"the environment also sees {len(seen)} packages in {printable(site)} that are not in the lock: {shown}"
+    evidence: dict[str, Evidence] = {"site": printable(site), "names": names(seen)}
     if file := pth.adding(case, site):
-        fix = f"mv {shlex.quote(file)} {shlex.quote(f'{file}.off')}"
+        fix = f"mv {quoted([file])} {quoted([f'{file}.off'])}"
     elif layout.is_venv:
-        fix = f"sed -i '/^include-system-site-packages/s/true/false/' {shlex.quote(f'{layout.prefix}/pyvenv.cfg')}"
+        fix = f"sed -i '/^include-system-site-packages/s/true/false/' {quoted([f'{layout.prefix}/pyvenv.cfg'])}"
     else:
         fix = "export PYTHONNOUSERSITE=1"
     return Finding("lock.extra", "drift", "python", summary, evidence, fix)

@@ -19,6 +19,7 @@ from harness.pin.doctor.cuda import torch_of
 from harness.pin.doctor.families import family_of
 from harness.pin.doctor.installation import Claim, Distribution
 from harness.pin.doctor.requirements import required_by
+from harness.pin.doctor.untracked import printable
 from harness.pin.locks import normalise
 
 _DOCUMENTS = frozenset({"LICENSE", "LICENCE", "NOTICE", "README", "CHANGELOG"})
@@ -57,14 +58,17 @@ def _overwritten(case: Case, losses: Sequence[tuple[Rival, Rival]]) -> Finding:
     paths = [rival.claim.path for rival, _ in losses]
     read = all(case.digest(rival.claim) is not None for rival, _ in losses)
     named = sorted(losses, key=lambda loss: _importance(loss[0].claim.path))[:_MOST_PATHS]
-    shown = case.installation.shown
+
+    def shown(rival: Rival) -> str:
+        return printable(case.installation.shown(rival.claim.path))
+
     evidence: dict[str, Evidence] = {
         **_paths(case, paths),
         "winner": winner.name,
         "versions": {loser.name: loser.version, winner.name: winner.version},
-        "expected": {shown(rival.claim.path): rival.claim.digest for rival, _ in named},
-        "winner_expected": {shown(rival.claim.path): rival.claim.digest for _, rival in named},
-        "found": {shown(rival.claim.path): case.digest(rival.claim) or "not read" for rival, _ in named},
+        "expected": {shown(rival): rival.claim.digest for rival, _ in named},
+        "winner_expected": {shown(rival): rival.claim.digest for _, rival in named},
+        "found": {shown(rival): case.digest(rival.claim) or "not read" for rival, _ in named},
         "bytes_read": read,
     }
     now = "the file there now is" if len(paths) == 1 else "the files there now are"
@@ -124,7 +128,7 @@ def if_uninstalled(case: Case, name: str) -> tuple[Finding, ...]:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{name} is not installed in {case.installation.layout.prefix}{hint}")
+        raise UsageError(f"{printable(name)} is not installed in {case.installation.layout.prefix}{hint}")
     asking = names(required_by(case.installation, name))
     needing = (
         Finding("owner.required", "dangerous", other, f"{other} asks for {name} and would be without it")
@@ -159,7 +163,7 @@ def _would_go(case: Case, going: Distribution) -> Finding:
     scripts = [
         PurePosixPath(claim.path) for claim in claims if not claim.path.startswith(tuple(f"{s}/" for s in sites))
     ]
-    commands = tuple(sorted(path.name for path in scripts if path.parent.name == "bin"))
+    commands = tuple(sorted(printable(path.name) for path in scripts if path.parent.name == "bin"))
     foreign = [claim.path for claim in claims if is_own(case, claim) is False]
     says = f"an uninstall of {going.name} {going.version} deletes {len(claims)} file{'s' * (len(claims) != 1)}"
     says += f" and the command{'s' * (len(commands) != 1)} {', '.join(commands)}" if commands else ""
@@ -168,7 +172,7 @@ def _would_go(case: Case, going: Distribution) -> Finding:
         "files": len(claims),
         "bytes": sum(files[claim.path].size for claim in claims),
         "commands": commands,
-        "not_its_own": tuple(map(case.installation.shown, foreign[:_MOST_PATHS])),
+        "not_its_own": _paths(case, foreign)["paths"],
         "bytes_read": bool(case.digests),
     }
     return Finding("owner.would-go", "note", going.name, says, evidence)
@@ -203,7 +207,7 @@ def _only_empty(claims: Sequence[Claim]) -> bool:
 
 def _paths(case: Case, paths: Sequence[str]) -> dict[str, Evidence]:
     named = sorted(paths, key=_importance)[:_MOST_PATHS]
-    return {"paths": tuple(map(case.installation.shown, named)), "count": len(paths)}
+    return {"paths": tuple(printable(case.installation.shown(path)) for path in named), "count": len(paths)}
 
 
 def _listed(claimants: Names) -> str:
@@ -216,7 +220,7 @@ def _counted(paths: Sequence[str]) -> str:
     """The path that says most, and how many more there are."""
     first, more = PurePosixPath(min(paths, key=_importance)), len(paths) - 1
     shown = f"{first.parent.name}/{first.name}" if first.name == "__init__.py" else first.name
-    return shown if not more else f"{shown} and {more} more file{'s' if more > 1 else ''}"
+    return printable(shown) + (f" and {more} more file{'s' * (more > 1)}" if more else "")
 
 
 def _importance(path: str) -> tuple[int, int, str]:

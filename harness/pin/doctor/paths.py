@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.contests import is_own
 from harness.pin.doctor.families import family_of
 from harness.pin.doctor.installation import Distribution
+from harness.pin.doctor.untracked import printable, quoted
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -54,8 +54,8 @@ def _joined(here: str, away: list[Distribution]) -> str:
     """Links in ``here`` to the folders of the libraries that are elsewhere."""
     folders = {(d.site, member.folder) for d in away if (member := family_of(d.name))}
     links = [
-        f"mkdir -p {shlex.quote(str(Path(here, folder).parent))}"
-        f" && ln -sn {shlex.quote(f'{site}/{folder}')} {shlex.quote(f'{here}/{folder}')}"
+        f"mkdir -p {quoted([str(Path(here, folder).parent)])}"
+        f" && ln -sn {quoted([f'{site}/{folder}', f'{here}/{folder}'])}"
         for site, folder in sorted(folders)
         if not Path(here, folder).exists()
     ]
@@ -68,10 +68,10 @@ def _broken(case: Case) -> Iterator[Finding]:
         problems = distribution.problems or (() if distribution.version else ("no version is known",))
         if not problems:
             continue
-        shown = case.installation.shown(distribution.info)
+        shown = printable(case.installation.shown(distribution.info))
         more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
-        summary = f"what {distribution.name} says of itself in {shown} is broken: {problems[0]}{more}"
-        evidence: dict[str, Evidence] = {"folder": shown, "problems": problems}
+        summary = f"what {distribution.name} says of itself in {shown} is broken: {printable(problems[0])}{more}"
+        evidence: dict[str, Evidence] = {"folder": shown, "problems": tuple(map(printable, problems))}
         fix = case.reinstall(distribution.name)
         yield Finding("python.dist-info", "dangerous", distribution.name, summary, evidence, fix)
 
@@ -86,26 +86,31 @@ def _duplicates(case: Case) -> Iterator[Finding]:
     for distribution in case.installation.distributions:
         place = "" if distribution.site in (layout.purelib, layout.platlib) else distribution.site
         several[distribution.name, place].append(distribution)
-    for (name, _), found in several.items():
-        if len({distribution.version for distribution in found}) == 1:
-            continue
-        first = found[0]
-        borne_out = {d.info: sum(is_own(case, claim) is True for claim in d.claims) for d in found}
-        hashed = {d.info: sum(bool(claim.algorithm) for claim in d.claims) for d in found}
-        files = max(found, key=lambda d: (borne_out[d.info], d is first)) if any(borne_out.values()) else None
-        versions = " and ".join(dict.fromkeys(d.version or "no version" for d in found))
-        summary = f"{name} is recorded as {versions}; Python says {first.version or 'none'}"
-        if files is not None:
-            summary += f", and the files are those of {files.version}"
-        shown = case.installation.shown
-        evidence: dict[str, Evidence] = {
-            "python_finds": shown(first.info),
-            "versions": {shown(d.info): d.version for d in found},
-            "files_borne_out": {shown(d.info): f"{borne_out[d.info]} of {hashed[d.info]}" for d in found},
-        }
-        stale = [d.info for d in found if d is not (files or first)]
-        fix = f"rm -r {shlex.join(stale)} && {case.reinstall(name)}"
-        yield Finding("python.duplicate", "dangerous", name, summary, evidence, fix)
+    for found in several.values():
+        if len({distribution.version for distribution in found}) > 1:
+            yield _recorded_twice(case, found)
+
+
+def _recorded_twice(case: Case, found: list[Distribution]) -> Finding:
+    """``found``: dist-infos of one name, in the order in which Python comes to them."""
+    first, name = found[0], found[0].name
+    hashed = {d.info: sum(bool(claim.algorithm) for claim in d.claims) for d in found}
+    borne_out = {d.info: sum(is_own(case, claim) is True for claim in d.claims) for d in found}
+    summary = f"{name} is recorded as {' and '.join(d.version or 'no version' for d in found)}; "
+    summary += f"Python says {first.version or 'none'}"
+    real = first
+    if any(borne_out.values()):
+        real = max(found, key=lambda d: borne_out[d.info] / (hashed[d.info] or 1))
+        summary += f", and the files are those of {real.version}"
+    shown = {d.info: printable(case.installation.shown(d.info)) for d in found}
+    evidence: dict[str, Evidence] = {
+        "python_finds": shown[first.info],
+        "versions": {shown[d.info]: d.version for d in found},
+        "files_borne_out": {shown[d.info]: f"{borne_out[d.info]} of {hashed[d.info]}" for d in found},
+    }
+    stale = [d.info for d in found if d is not real]
+    fix = f"rm -r {quoted(stale)} && {case.reinstall(name)}"
+    return Finding("python.duplicate", "dangerous", name, summary, evidence, fix)
 
 
 def _left_over(case: Case) -> Iterator[Finding]:
@@ -117,7 +122,7 @@ def _left_over(case: Case) -> Iterator[Finding]:
             continue
         folders = sorted(counts)
         more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
-        summary = f"an interrupted pip left {folders[0]}{more} in {case.installation.shown(site)}"
-        fix = f"rm -r {shlex.join(f'{site}/{folder}' for folder in folders)}"
-        evidence: dict[str, Evidence] = {"folders": tuple(folders[:20]), "files": counts.total()}
+        summary = f"an interrupted pip left {printable(folders[0])}{more} in {printable(case.installation.shown(site))}"
+        fix = f"rm -r {quoted([f'{site}/{folder}' for folder in folders])}"
+        evidence: dict[str, Evidence] = {"folders": tuple(map(printable, folders[:20])), "files": counts.total()}
         yield Finding("python.dist-info", "drift", "python", summary, evidence, fix)

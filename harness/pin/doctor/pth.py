@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from harness.findings import Evidence, Finding, Severity
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.installation import Layout
+from harness.pin.doctor.untracked import printable, quoted
 
 _KNOWN = re.compile(
     r"distutils-precedence|_virtualenv|__editable__.*|a1_coverage|coverage.*|matplotlib.*|.*nspkg|easy-install|setuptools"
@@ -90,17 +91,17 @@ def _stale(case: Case, site: str, file: str, lines: list[Line]) -> Iterator[Find
     sources = [source for line in lines if line.is_code for source in _mapped(site, line) if not _exists(source)]
     if not missing and not sources:
         return
-    shown, owner = case.installation.shown(file), _owner(case, file)
-    named = tuple(line.text for line in missing) + tuple(sources)
+    shown, owner = printable(case.installation.shown(file)), _owner(case, file)
+    named = tuple(printable(text) for text in (*(line.text for line in missing), *sources))
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
     summary = f"{shown} puts a folder on Python's path that is not there: {named[0]}{more}"
     if owner:
         editable = case.installation.by_name[owner].editable and owner not in case.pins
         fix = case.uninstall(owner) if editable else case.reinstall(owner)
-    elif len(missing) == len(lines):
-        fix = f"rm {shlex.quote(file)}"
+    elif missing and len(missing) < len(lines):
+        fix = f"sed -i '{';'.join(f'{line.number}d' for line in missing)}' {quoted([file])}"
     else:
-        fix = f"sed -i '{';'.join(f'{line.number}d' for line in missing)}' {shlex.quote(file)}"
+        fix = f"mv {quoted([file])} {quoted([f'{file}.off'])}"
     evidence: dict[str, Evidence] = {"file": shown, "missing": named[:20], "count": len(named)}
     yield Finding("python.pth", "drift", owner or "python", summary, evidence, fix)
 
@@ -118,7 +119,7 @@ def _mapped(site: str, line: Line) -> Iterator[str]:
         if not module.startswith("__editable__"):
             continue
         try:
-            body = ast.parse(Path(site, f"{module}.py").read_bytes()).body
+            body = _parsed(Path(site, f"{module}.py").read_bytes()).body
             values = [n.value for n in body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == "MAPPING"]
             maps = [ast.literal_eval(value) for value in values if value]
         except (OSError, *_NOT_PYTHON):  # _code() says what is missing, the check of the bytes what was changed
@@ -130,9 +131,9 @@ def _code(case: Case, file: str, lines: list[Line]) -> Iterator[Finding]:
     """Code that every start of this Python runs: whose is it, and is what it imports still there?"""
     if not lines:
         return
-    shown, owner = case.installation.shown(file), _owner(case, file)
+    shown, owner = printable(case.installation.shown(file)), _owner(case, file)
     severity: Severity = "dangerous"
-    evidence: dict[str, Evidence] = {"file": shown, "code": tuple(line.text[:200] for line in lines[:5])}
+    evidence: dict[str, Evidence] = {"file": shown, "code": tuple(printable(line.text[:200]) for line in lines[:5])}
     imported = [module for line in lines for module in _imported(line.text)]
     absent = [module for module in imported if not _importable(case.installation.layout, module)]
     if absent:
@@ -143,7 +144,7 @@ def _code(case: Case, file: str, lines: list[Line]) -> Iterator[Finding]:
         severity = "dangerous" if any(_HIDES.search(line.text) for line in lines) else "drift"
     else:
         return
-    fix = case.reinstall(owner) if owner else f"mv {shlex.quote(file)} {shlex.quote(f'{file}.off')}"
+    fix = case.reinstall(owner) if owner else f"mv {quoted([file])} {quoted([f'{file}.off'])}"
     yield Finding("python.pth", severity, owner or "python", summary, evidence, fix)
 
 
@@ -155,7 +156,7 @@ def _owner(case: Case, file: str) -> str | None:
 def _imported(code: str) -> list[str]:
     """The top-level modules that a line of code imports by name; none where it is not Python."""
     try:
-        tree = ast.parse(code)
+        tree = _parsed(code)
     except _NOT_PYTHON:
         return []
     found: dict[str, None] = {}
@@ -168,6 +169,12 @@ def _imported(code: str) -> list[str]:
             constants = (a.value for a in node.args[:1] if isinstance(a, ast.Constant))
             found |= dict.fromkeys(value for value in constants if isinstance(value, str))
     return list(dict.fromkeys(top for name in found if (top := name.partition(".")[0]).isidentifier()))
+
+
+def _parsed(code: str | bytes) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # somebody's "\\d" is not ours to complain of
+        return ast.parse(code)
 
 
 def _importable(layout: Layout, module: str) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import FrozenImporter
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.findings import Evidence, Finding, Severity
+from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.installation import Layout
+from harness.pin.doctor.untracked import printable, quoted
 
 _MODULE = re.compile(r"(?P<name>[^\W\d]\w*)(\.cpython-\d+\w*(-[\w-]+)?|\.abi3)?\.(py|so|pyc)")
 _UNUSED = frozenset({"test", "tests", "this", "antigravity", "idlelib", "turtle", "turtledemo", "docs", "examples"})
@@ -24,7 +24,7 @@ def check(case: Case) -> Iterator[Finding]:
     """python.shadowed."""
     yield from _home(case)
     standard = _standard_library(case.installation.layout)
-    installed = frozenset[str]().union(*(sum(_modules(site), start=()) for site in case.installation.layout.sites))
+    installed = {name for site in case.installation.layout.sites for kind in _modules(site) for name in kind}
     for folder, source in _searched_first(case):
         first = set(_modules(folder).real)
         found = {name for name in first & (standard | installed) - _UNUSED if not _before_any_folder(name)}
@@ -38,8 +38,10 @@ def _home(case: Case) -> Iterator[Finding]:
     if not home or (not layout.is_venv and os.path.realpath(home) == layout.base_prefix):
         return
     loses = "; the packages of this environment are not found" if layout.is_venv else ""
-    summary = f"PYTHONHOME is {home}: Python takes its standard library and its packages from there{loses}"
-    yield Finding("python.shadowed", "dangerous", "python", summary, {"PYTHONHOME": home}, "unset PYTHONHOME")
+    summary = f"PYTHONHOME is {printable(home)}: Python takes its standard library and its packages from there{loses}"
+    yield Finding(
+        "python.shadowed", "dangerous", "python", summary, {"PYTHONHOME": printable(home)}, "unset PYTHONHOME"
+    )
 
 
 def _searched_first(case: Case) -> Iterator[tuple[str, str]]:
@@ -99,9 +101,9 @@ def _shadowed(case: Case, folder: str, source: str, found: list[str], standard: 
     named = min(standard, default=found[0])
     what = f"the standard library's {named}" if standard else f"the installed {named}"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    summary = f"{folder} ({source}) has a module that Python imports instead of {what}{more}"
+    summary = f"{printable(folder)} ({source}) has a module that Python imports instead of {what}{more}"
     evidence: dict[str, Evidence] = {
-        "folder": folder,
+        "folder": printable(folder),
         "from": source,
         "modules": tuple(found[:20]),
         "count": len(found),
@@ -119,18 +121,19 @@ def _owner(case: Case, name: str) -> str | None:
         for file in (f"{site}/{name}/__init__.py", f"{site}/{name}.py"):
             if file in owners:
                 return owners[file][0][0].name
-    return next((claims[0][0].name for path, claims in owners.items() if f"/{name}/" in path), None)
+    inside = tuple(f"{site}/{name}{end}" for site in case.installation.layout.sites for end in ("/", "."))
+    return next((claims[0][0].name for path, claims in owners.items() if path.startswith(inside)), None)
 
 
 def _without(case: Case, folder: str) -> str:
     kept = [entry for entry in case.variables["PYTHONPATH"].split(os.pathsep) if _resolved(case, entry) != folder]
-    return f"export PYTHONPATH={shlex.quote(os.pathsep.join(kept))}" if any(kept) else "unset PYTHONPATH"
+    return f"export PYTHONPATH={quoted([os.pathsep.join(kept)])}" if any(kept) else "unset PYTHONPATH"
 
 
 def _renamed(folder: str, found: Iterable[str]) -> str:
     """Out of the way, under a name that nothing imports; a package's folder or a module's file."""
     places = [place for name in found for place in sorted(Path(folder).glob(f"{name}*")) if _is_named(place, name)]
-    return " && ".join(f"mv {shlex.quote(str(p))} {shlex.quote(f'{folder}/my_{p.name}')}" for p in places)
+    return " && ".join(f"mv {quoted([str(place)])} {quoted([f'{folder}/my_{place.name}'])}" for place in places)
 
 
 def _is_named(place: Path, name: str) -> bool:
@@ -141,21 +144,16 @@ def _is_named(place: Path, name: str) -> bool:
 def _users_site(case: Case) -> Iterator[Finding]:
     """Packages in the user's own folder, which Python puts before the environment's, and which no environment names."""
     layout = case.installation.layout
-    if case.variables.get("PYTHONNOUSERSITE"):
-        return
-    for site in layout.sites:
-        # An isolated start, which the path is of, leaves the user's folder out, and it alone.
-        if site in layout.path or site in (layout.purelib, layout.platlib):
-            continue
-        here = [d for d in case.installation.distributions if d.site == site]
-        hidden = {d.name for d in case.installation.distributions if d.site != site} & {d.name for d in here}
-        if not here:
-            continue
-        shown = ", ".join(sorted(hidden)[:5])
-        severity: Severity = "dangerous" if hidden else "note"
-        summary = f"Python also takes packages from the user's folder {site}"
-        summary += f", and those before its own: {shown}" if hidden else f": {len(here)} of them"
-        evidence: dict[str, Evidence] = {"site": site, "names": names(here), "shadowed": tuple(sorted(hidden))}
-        yield Finding(
-            "python.shadowed", severity, "python", summary, evidence, "export PYTHONNOUSERSITE=1" * bool(hidden)
-        )
+    # An isolated start, which the path is of, leaves the user's folder out, and it alone.
+    users = [site for site in layout.sites if site not in (*layout.path, layout.purelib, layout.platlib)]
+    for site in users if not case.variables.get("PYTHONNOUSERSITE") else ():
+        here = names(d for d in case.installation.distributions if d.site == site)
+        hidden = tuple(sorted({d.name for d in case.installation.distributions if d.site != site} & set(here)))
+        summary = f"Python also takes packages from the user's folder {printable(site)}"
+        evidence: dict[str, Evidence] = {"site": printable(site), "names": here, "shadowed": hidden}
+        if hidden:
+            summary += f", and these before its own: {', '.join(hidden[:5])}"
+            fix = "export PYTHONNOUSERSITE=1"
+            yield Finding("python.shadowed", "dangerous", "python", summary, evidence, fix)
+        elif here:
+            yield Finding("python.shadowed", "note", "python", f"{summary}: {len(here)} of them", evidence)

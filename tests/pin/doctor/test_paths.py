@@ -190,6 +190,7 @@ def test_a_folder_that_is_not_there_any_more_is_named_and_the_fix_leaves_the_oth
     assert found(examined(python)) == []
     file.write_text("/gone/src\n")
     carried_out(only(examined(python)).fix)
+    assert found(examined(python)) == []
     assert not file.exists()
 
 
@@ -267,7 +268,11 @@ def test_no_pth_file_makes_it_fall(installed_layout: Case, content: bytes) -> No
     site = case.installation.layout.purelib
     Path(site, "odd.pth").write_bytes(content)
     for finding in pth.check(case):
-        json.dumps([finding.summary, dict(finding.evidence), finding.fix])
+        assert all(text.isprintable() for text in (finding.summary, finding.fix, *listed_or_none(finding)))
+
+
+def listed_or_none(finding: Finding) -> tuple[str, ...]:
+    return tuple(text for value in finding.evidence.values() if isinstance(value, tuple) for text in value)
 
 
 @pytest.fixture(scope="module")
