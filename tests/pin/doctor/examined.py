@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from harness.pin.doctor.layout import ask
 from harness.pin.doctor.read import read
 from harness.pin.locks import pins_digest
 from harness.records import Lock, Pin
+from tests.pin.doctor.wheels import site_packages
 
 
 def examined(python: Path, lock: Lock | None = None, bytes_read: bool = True, **fields: Any) -> Case:
@@ -24,6 +26,13 @@ def examined(python: Path, lock: Lock | None = None, bytes_read: bool = True, **
     pins = applicable_pins(lock, installation.layout) if lock else {}
     digests = digests_of(installation) if bytes_read else {}
     return Case(installation, lock, pins, digests=digests, **{"command": "harness doctor x", **fields})
+
+
+def unpack(python: Path, *wheels: Path) -> None:
+    """Put pure wheels where pip would, with the RECORD that they bring: a second of pip is for what pip decides."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site_packages(python))
 
 
 def digests_of(installation: Installation) -> dict[tuple[str, str], str]:

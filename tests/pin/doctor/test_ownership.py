@@ -14,7 +14,7 @@ from harness.findings import SEVERITIES, Finding
 from harness.pin.doctor import ownership
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.installation import Claim, Distribution, Installation, Layout, Stat
-from tests.pin.doctor.examined import examined, listed, locked, mapped
+from tests.pin.doctor.examined import examined, listed, locked, mapped, unpack
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip, record_digest, site_packages
 
 NCCL = "nvidia/nccl/lib/libnccl.so.2"
@@ -102,15 +102,15 @@ def test_without_a_lock_torchs_cuda_says_who_belongs_here(
 ) -> None:
     version = b"__version__ = '2.9.0'\ncuda: Optional[str] = '12.8'\n"
     torch = make_wheel(tmp_path, "torch", "2.9.0", {"torch/version.py": version}, ["nvidia-nccl-cu12"])
-    install(python, torch, nccl[0])
-    install(python, nccl[1])
+    unpack(python, torch, nccl[0])
+    unpack(python, nccl[1])
     finding = only(examined(python), "owner.overwritten")
     assert (finding.severity, finding.subject) == ("broken", "nvidia-nccl-cu12")
     uninstall, reinstall = finding.fix.split(" && ")
     assert uninstall == f"{python} -m pip uninstall -y nvidia-nccl-cu13"
     assert reinstall == f"{python} -m pip install --force-reinstall --no-deps nvidia-nccl-cu12==2.27.5"
 
-    install(python, nccl[0])
+    unpack(python, nccl[0])
     finding = only(examined(python), "owner.overwritten")
     assert (finding.severity, finding.subject) == ("dangerous", "nvidia-nccl-cu13")
     assert finding.fix.startswith(uninstall)
@@ -119,7 +119,7 @@ def test_without_a_lock_torchs_cuda_says_who_belongs_here(
 def test_the_same_bytes_are_one_note_for_all_who_share_them(python: Path, tmp_path: Path) -> None:
     files = {"nvidia/__init__.py": b"", "nvidia/common.py": b"x = 1\n"}
     names = [f"nvidia-{part}-cu12" for part in ("cublas", "cufft", "curand", "cusolver")]
-    install(python, *(make_wheel(tmp_path, name, "12.8", {**files, f"nvidia/{name}.so": b"x"}) for name in names))
+    unpack(python, *(make_wheel(tmp_path, name, "12.8", {**files, f"nvidia/{name}.so": b"x"}) for name in names))
     finding = only(examined(python), "owner.shared")
     assert (finding.severity, finding.fix, finding.evidence["count"]) == ("note", "", 2)
     assert finding.evidence["claimants"] == tuple(names)
@@ -144,7 +144,7 @@ def test_before_an_uninstall_it_says_who_would_lose_what(python: Path, nccl: tup
         make_wheel(tmp_path, "toolkit", "1", requires=["nvidia-nccl-cu13; extra == 'nccl'"]),
         make_wheel(tmp_path, "asker", "1", requires=["toolkit[nccl]"]),
     ]
-    install(python, nccl[0], *needs)
+    unpack(python, nccl[0], *needs)
     install(python, nccl[1])
     case = examined(python, locked({"nvidia-nccl-cu12": "2.27.5"}, nccl[0]))
     findings = ownership.if_uninstalled(case, "NVIDIA_nccl.cu13")
@@ -168,7 +168,7 @@ def test_before_an_uninstall_it_says_who_would_lose_what(python: Path, nccl: tup
 def test_before_an_uninstall_it_says_which_commands_go_and_whose_bytes(python: Path, tmp_path: Path) -> None:
     tool = make_wheel(tmp_path, "tool", "1", {"tool.py": b"mine"}, scripts={"tool-run": b"#!python\nprint(1)\n"})
     install(python, tool)
-    install(python, make_wheel(tmp_path, "thief", "1", {"tool.py": b"theirs"}))
+    unpack(python, make_wheel(tmp_path, "thief", "1", {"tool.py": b"theirs"}))
     findings = ownership.if_uninstalled(examined(python), "tool")
     assert [(f.kind, f.subject) for f in findings] == [("owner.would-lose", "thief"), ("owner.would-go", "tool")]
     assert findings[1].evidence["commands"] == ("tool-run",)
