@@ -5,7 +5,6 @@ What several distributions claim is ``ownership``'s to explain; what none claims
 
 from __future__ import annotations
 
-import re
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,6 @@ from harness.pin.doctor.launchers import only_launcher_differs
 from harness.pin.doctor.read import is_compiled
 
 _PACKAGERS = frozenset(("conda", "debian", "rpm"))
-_LIBRARY = re.compile(r".+\.so(\.\d+)*")
 _MOST_PATHS = 20
 
 
@@ -67,10 +65,12 @@ def _suspects(case: Case, distribution: Distribution) -> _Suspects:
             continue
         if len(owners[claim.path]) > 1 and len({d.name for d, c in owners[claim.path] if c.algorithm}) > 1:
             continue
-        if claim.path in unreadable or (now is None and _is_hidden(case, claim.path)):
+        if now is not None and (_is_odd(now.mode) or claim.path not in unreadable):
+            found.changed.append(claim)
+        elif claim.path in unreadable or _is_hidden(case, claim.path):
             found.unreadable.append(claim)
         else:
-            (found.missing if now is None else found.changed).append(claim)
+            found.missing.append(claim)
     return found
 
 
@@ -83,7 +83,12 @@ def _differs(case: Case, claim: Claim, mode: int) -> bool:
     """Whether something else than the claimed bytes is there, as far as was read."""
     if stat.S_ISDIR(mode) and not claim.algorithm:  # a row for a folder: some builders write them
         return False
-    return is_own(case, claim) is False or not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
+    return is_own(case, claim) is False or _is_odd(mode)
+
+
+def _is_odd(mode: int) -> bool:
+    """Whether it is neither a file nor a link to one."""
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
 def _is_hidden(case: Case, path: str) -> bool:
@@ -134,7 +139,7 @@ def _changed(case: Case, distribution: Distribution, claims: Sequence[Claim]) ->
 
 def _is_vital(claim: Claim, distribution: Distribution) -> bool:
     """Whether it is native code, or the METADATA that resolvers believe."""
-    if claim.path == f"{distribution.info}/METADATA" or _LIBRARY.fullmatch(claim.path):
+    if claim.path == f"{distribution.info}/METADATA" or untracked.is_library(claim.path):
         return True
     path = Path(claim.path)
     try:
@@ -152,7 +157,7 @@ def _expected(claim: Claim) -> str:
 
 def _found(case: Case, claim: Claim) -> str:
     now = case.installation.files[claim.path]
-    if not (stat.S_ISREG(now.mode) or stat.S_ISLNK(now.mode)):
+    if _is_odd(now.mode):
         return "not a file"
     digest = case.digest(claim)
     return f"{claim.algorithm}={digest}" if digest else f"{now.size} bytes"

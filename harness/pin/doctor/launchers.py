@@ -19,10 +19,10 @@ _LAUNCHER = re.compile(rb"#!/bin/sh\n'''exec' [^\n]*\n' '''\n|#![^\n]*\n")
 """The first line; or the three by which pip and uv start a Python whose path is long, has a space, or is looked up."""
 
 _GENERATED = re.compile(
-    r"""# -\*- coding: utf-8 -\*- | import\ re | import\ sys | if\ __name__\ ==\ ['"]__main__['"]:
+    r"""\#\ -\*-\ coding:\ utf-8\ -\*- | import\ re | import\ sys | if\ __name__\ ==\ ['"]__main__['"]:
     | \s*sys\.argv\[0\]\ =\ re\.sub\(r(['"])\(-script\\\.pyw\??\|\\\.exe\)\?\$\1,\ (['"])\2,\ sys\.argv\[0\]\)
     | \s*(el)?if\ sys\.argv\[0\]\.endswith\(['"](-script\.pyw|\.exe)['"]\):
-    | \s*sys\.argv\[0\]\ =\ sys\.argv\[0\]\[:-\d+\]""",
+    | \s*sys\.argv\[0\]\ =\ sys\.argv\[0\](\[:-\d+\]|\.removesuffix\(['"]\.exe['"]\))""",
     re.VERBOSE,
 )
 """The lines of a script that pip, uv or distlib makes for an entry point, but for the import and the call."""

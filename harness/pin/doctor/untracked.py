@@ -17,7 +17,8 @@ _EXPECTED = re.compile(
     r"_virtualenv\.(py|pth)"  # virtualenv's and uv's patch of distutils
     r"|distutils-precedence\.pth|easy-install\.pth|setuptools\.pth|[^/]+-nspkg\.pth|[^/]+\.egg-link"
     r"|README(\.txt)?|harness-[^/]+\.json"
-    r"|[~-][^/]+(/.*)?"  # of an uninstall that was broken off: "paths" says so
+    r"|[~-][^/]+(/.*)?",  # of an uninstall that was broken off: "paths" says so
+    re.DOTALL,
 )
 """By its path from the site: what Python, its installers and we ourselves put there."""
 
@@ -27,7 +28,6 @@ BOOKKEEPING = frozenset(
 )
 """Files of a dist-info that installers write, rewrite and take away as they see fit."""
 
-_LIBRARY = re.compile(r".+\.so(\.\d+)*")
 _MOST_PATHS = 20
 
 
@@ -98,10 +98,15 @@ def _unlisted(distributions: Iterable[Distribution]) -> set[str]:
     return found
 
 
+def is_library(name: str) -> bool:
+    """Whether a file's name is that of a shared library."""
+    return re.fullmatch(r".+\.so(\.\d+)*", name, re.DOTALL) is not None
+
+
 def _is_live(inside: str) -> bool:
     """Whether Python could import it, run it at its start, or the loader find it. ``inside``: the path in its site."""
     path = PurePosixPath(inside)
-    if _LIBRARY.fullmatch(path.name):
+    if is_library(path.name):
         return True
     if path.suffix == ".pth":
         return len(path.parts) == 1
