@@ -15,8 +15,12 @@ from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Finding
 from harness.pin.aside import Say, exclusive
 from harness.pin.doctor import layout as layouts
+from harness.pin.doctor.digests import digests
 from harness.pin.doctor.installation import Installation, Layout
+from harness.pin.doctor.loaded import MODULES
+from harness.pin.doctor.probe import Failure
 from harness.pin.doctor.read import read
+from harness.pin.doctor.stat_cache import StatCache
 from harness.pin.environments import find_python, load_environments
 from harness.pin.freeze import saved_caches, surroundings, wheels, write
 from harness.pin.freeze.frozen import Frozen, SavedCaches
@@ -93,7 +97,13 @@ class _Capture:
         day = time.strftime("%Y-%m-%d")
         folder = self.aside / "made"
         folder.mkdir()
-        chosen = wheels.choose(self.installation, listing, folder, day, self.say)
+        pace = Paced(self.say)
+        known = digests(self.installation, StatCache(), lambda done, of: pace.say(_read_so_far(done, of))).known
+        chosen = wheels.choose(self.installation, known, listing, folder, day, self.say)
+        if any(name.replace("_", "-") in self.installation.by_name for name in MODULES):
+            self.say("importing torch and its kind, to see what they load ...")
+        loaded, failures = surroundings.loaded(self.installation, known)
+        write_json(self.aside / "record" / "loaded.json", loaded)
         large = [one for one in chosen.kept if one.bytes > LARGE]
         small = [one for one in chosen.kept if 0 < one.bytes <= LARGE]
         on_extra = any(one.source == "index" and "+" in one.version for one in chosen.kept)
@@ -117,7 +127,8 @@ class _Capture:
             wheels=(*([str(spots.wheels)] if small else []), *([str(spots.large)] if large else [])),
             bytes_in_git=sum(one.bytes for one in small),
             bytes_elsewhere=sum(one.bytes for one in large),
-            warnings=tuple(warnings(chosen, untracked, layout, broken)),
+            loaded=len(loaded),
+            warnings=(*warnings(chosen, untracked, layout, broken), *map(_not_imported, failures)),
         )
 
     def _save_untracked(self, paths: Sequence[str], folder: Path) -> list[str]:
@@ -139,7 +150,11 @@ class _Capture:
                 f"the compile caches were not copied: {needed / 1e9:,.1f} GB are not free in {self.where.state}"
             ]
         folder.mkdir()
-        return saved_caches.save(found, folder, Paced(self.say)), []
+        shared = [path for name, path in found.items() if not os.environ.get(name) and any(path.iterdir())]
+        warned = [
+            f"{path} may hold what other environments of this user compiled, too: all was copied" for path in shared
+        ]
+        return saved_caches.save(found, folder, Paced(self.say)), warned
 
     def _put(self, frozen: Frozen, record: Path) -> None:
         spots = write.spots(self.name, self.where)
@@ -195,6 +210,14 @@ def warnings(
     version = ".".join(layout.version.split(".")[:2])
     if find_python(version) is None:
         yield f"it is built with Python {version}, which is not found on PATH here: {layout.base_prefix} has one"
+
+
+def _not_imported(failure: Failure) -> str:
+    return f"{failure.module} cannot be imported here: {failure.error}"
+
+
+def _read_so_far(done: int, total: int) -> str:
+    return f"read {done / 1e6:,.0f} of {total / 1e6:,.0f} MB that are installed"
 
 
 def _text(value: Value) -> str | None:

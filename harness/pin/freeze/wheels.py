@@ -10,13 +10,11 @@ from pathlib import Path
 
 from harness.errors import EnvironmentFault
 from harness.pin.aside import Say
-from harness.pin.doctor.digests import digests
 from harness.pin.doctor.installation import Distribution, Installation
-from harness.pin.doctor.stat_cache import StatCache
 from harness.pin.freeze import rebuild
 from harness.pin.freeze.frozen import Kept, LeftOut
 from harness.pin.freeze.listing import Listing
-from harness.pin.freeze.match import Match, match
+from harness.pin.freeze.match import Digests, Match, match
 from harness.pin.freeze.pace import Paced
 from harness.pin.freeze.rebuild import Origin
 
@@ -32,14 +30,14 @@ class Wheels:
     left_out: tuple[LeftOut, ...]
 
 
-def choose(installation: Installation, listing: Listing, folder: Path, day: str, say: Say) -> Wheels:
+def choose(installation: Installation, digests: Digests, listing: Listing, folder: Path, day: str, say: Say) -> Wheels:
     """A wheel for every distribution; those made again are written into ``folder``."""
     chosen = tuple(installation.by_name.values())
     kept: list[Kept] = []
     second = [one for one in installation.distributions if installation.by_name[one.name] is not one]
     left_out = [LeftOut(one.name, one.version, f"a second copy, in {one.info}: Python finds another") for one in second]
     pace = Paced(say)
-    for distribution, found in zip(chosen, _matches(installation, chosen, listing, say), strict=True):
+    for distribution, found in zip(chosen, _matches(installation, digests, chosen, listing, say), strict=True):
         if found.wheel is not None:
             kept.append(_from_index(distribution, found))
             continue
@@ -52,16 +50,16 @@ def choose(installation: Installation, listing: Listing, folder: Path, day: str,
     return Wheels(tuple(kept), tuple(left_out))
 
 
-def _matches(installation: Installation, chosen: Sequence[Distribution], listing: Listing, say: Say) -> Iterator[Match]:
+def _matches(
+    installation: Installation, digests: Digests, chosen: Sequence[Distribution], listing: Listing, say: Say
+) -> Iterator[Match]:
     """What the index has for each; an editable install is not asked about, for its files are elsewhere."""
     pace = Paced(say)
-    megabytes = f"{sum(stat.size for stat in installation.files.values()) / 1e6:,.0f} MB"
-    known = digests(installation, StatCache(), lambda done, _: pace.say(f"read {done / 1e6:,.0f} of {megabytes}")).known
 
     def ask(distribution: Distribution) -> Match:
         if distribution.editable:
             return Match(why=f"an editable install of {_folder_of(distribution)}")
-        return match(distribution, installation.layout, listing, known)
+        return match(distribution, installation.layout, listing, digests)
 
     pool = ThreadPoolExecutor(_ASKERS)
     try:
