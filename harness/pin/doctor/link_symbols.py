@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.findings import Evidence, Finding
-from harness.pin.doctor import symbols
 from harness.pin.doctor.elf_file import BrokenElf
 from harness.pin.doctor.ldso import Loaded, Opening, Process, file_name
 from harness.pin.doctor.openings import Replay
+from harness.pin.doctor.symbols import Symbols, read_symbols
 
 MOST_NAMED = 20
 
@@ -53,15 +53,27 @@ class _Gap:
 def undefined(replay: Replay) -> Iterator[Finding]:
     """One finding for each distribution with a library that needs what another lacks."""
     groups: dict[str, dict[_Gap, None]] = {}
+    tables = _Tables()
     for opening in replay.openings:
         for library in opening.libraries:
             owner = replay.owner(library.path) if replay.is_inside(library.path) else None
             if owner is not None:
-                gaps = (*_versions(opening.process, library), *_symbols(opening, library))
+                gaps = (*_versions(opening.process, library), *_symbols(opening, library, tables))
                 groups.setdefault(owner.name, {}).update(dict.fromkeys(gaps))
     for subject, found in groups.items():
         if found:
             yield _finding(replay, subject, list(found))
+
+
+class _Tables(dict[str, Symbols | None]):
+    """The symbols of each library that anybody could lack, read once; None where they cannot be read."""
+
+    def __missing__(self, path: str) -> Symbols | None:
+        try:
+            self[path] = read_symbols(path, tuple(WHOSE))
+        except (BrokenElf, OSError):  # damaged further in than its loading shows: the bytes' own check says so
+            self[path] = None
+        return self[path]
 
 
 def _versions(process: Process, library: Loaded) -> Iterator[_Gap]:
@@ -74,25 +86,25 @@ def _versions(process: Process, library: Loaded) -> Iterator[_Gap]:
                     yield _Gap(version, library.path, provider.path)
 
 
-def _symbols(opening: Opening, library: Loaded) -> Iterator[_Gap]:
+def _symbols(opening: Opening, library: Loaded, tables: _Tables) -> Iterator[_Gap]:
     """Only where all that was needed was found, and where a library of the family is there to be blamed.
 
     Every library of the process is asked, though the loader asks fewer: a gap is one beyond doubt.
     """
-    if opening.failures:
+    own = tables[library.path]
+    if opening.failures or own is None or not own.undefined:
         return
-    try:
-        wanted = symbols.undefined(library.path, tuple(WHOSE))
-        for family, names in _by_family(wanted).items():
-            providers = [each for each in opening.process.loaded if file_name(each.path).startswith(family)]
-            others = [each for each in opening.process.loaded if each not in providers and each is not library]
-            left = names
-            for provider in (*providers, *(others if providers else ())):
-                left = symbols.missing(provider.path, left) if left else left
-            if providers:
-                yield from (_Gap(name, library.path, providers[0].path) for name in sorted(left))
-    except BrokenElf:
-        return  # its tables are damaged further in than its loading shows; the bytes' own check says that it changed
+    left = own.undefined
+    for each in opening.process.loaded:
+        table = tables[each.path]
+        if table is None:
+            return
+        left -= table.defined
+    for family, names in _by_family(left).items():
+        blamed = (each for each in opening.process.loaded if file_name(each.path).startswith(family))
+        provider = next(blamed, None)
+        if provider is not None:
+            yield from (_Gap(name, library.path, provider.path) for name in sorted(names))
 
 
 def _by_family(names: frozenset[str]) -> dict[str, frozenset[str]]:

@@ -93,7 +93,16 @@ def _lack(replay: Replay, failure: Unresolved) -> _Lack | None:
     # wheels by their paths before it imports what needs them, so a library that is installed is taken to be found.
     if subject != "torch" and failure.name in replay.by_file_name:
         return None
-    return _Lack(subject, "broken", failure.name, needer, failure.searched)
+    return _Lack(subject, _severity(replay, failure), failure.name, needer, failure.searched)
+
+
+def _severity(replay: Replay, failure: Unresolved) -> Severity:
+    """A library of another's that Python does not import itself may be a plugin that nobody asks for."""
+    opened = failure.needed_by
+    while opened.by is not None:
+        opened = opened.by
+    is_module = not file_name(opened.path).startswith("lib")
+    return "broken" if is_module or replay.goes_with_torch(opened.path) else "dangerous"
 
 
 def _unresolved_finding(case: Case, subject: str, severity: Severity, lacks: list[_Lack]) -> Finding:
@@ -119,7 +128,7 @@ def _unresolved_finding(case: Case, subject: str, severity: Severity, lacks: lis
         "searched": searched[:MOST_NAMED],
         "why": dict(list(whys.items())[:MOST_NAMED]),
     }
-    fix = "" if severity == "note" else _reinstall(case, subject, lacks)
+    fix = "" if severity == "note" else _reinstall(case, lacks)
     return Finding("link.unresolved", severity, subject, summary, {k: v for k, v in evidence.items() if v}, fix)
 
 
@@ -128,7 +137,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _reinstall(case: Case, subject: str, lacks: list[_Lack]) -> str:
+def _reinstall(case: Case, lacks: list[_Lack]) -> str:
     """Puts back whoever should bring the libraries: who claims a file of that name, or whose family has it."""
     wanted = {file_name(lack.library) for lack in lacks}
     bringers = {
@@ -138,8 +147,10 @@ def _reinstall(case: Case, subject: str, lacks: list[_Lack]) -> str:
         or ((member := family_of(distribution.name)) is not None and member.libraries & wanted)
     }
     pinned = {pin for pin in case.pins if (member := family_of(pin)) is not None and member.libraries & wanted}
-    names = sorted((bringers & set(case.pins) or bringers) | pinned) or ([subject] if subject != "python" else [])
-    return case.reinstall(*names) if names else ""
+    names = sorted((bringers & set(case.pins) or bringers) | pinned)
+    return (
+        case.reinstall(*names) if names else ""
+    )  # a library that nobody here brings: the system's, or another wheel's
 
 
 def _name(replay: Replay, path: str) -> str:

@@ -16,6 +16,7 @@ from harness.pin.doctor.elf_file import BrokenElf
 from harness.pin.doctor.families import FAMILIES, family_of
 from harness.pin.doctor.installation import Distribution, Stat
 from harness.pin.doctor.ldso import Loaded, Opening, Process, Search, file_name
+from harness.pin.doctor.requirements import required_by
 from harness.pin.doctor.torch_process import imported
 
 _LIBRARY = re.compile(r"\.so(\.[\w.-]+)?$")
@@ -100,11 +101,17 @@ class Replay:
         return (*(entry for entry in before.split(":") if entry), *self.case.installation.layout.path)
 
     def _wants_torch(self, path: str, elf: Elf) -> bool:
-        """Whether ``path`` is opened in a process that has torch: what is linked to it, and NVIDIA's libraries."""
+        """Whether ``path`` is opened in a process that has torch: what is linked to it, and whose owner asks for it."""
+        return any(name.startswith(_OF_TORCH) for name in elf.needed) or self.goes_with_torch(path)
+
+    def goes_with_torch(self, path: str) -> bool:
+        """Whether ``path`` is of torch, of NVIDIA, or of a distribution that requires torch."""
         owner = self.owner(path)
-        return any(name.startswith(_OF_TORCH) for name in elf.needed) or (
-            owner is not None and (owner.name in ("torch", "triton") or family_of(owner.name) is not None)
-        )
+        return owner is not None and (owner.name in self._with_torch or family_of(owner.name) is not None)
+
+    @cached_property
+    def _with_torch(self) -> frozenset[str]:
+        return frozenset({"torch", "triton", *(each.name for each in required_by(self.case.installation, "torch"))})
 
     def _parts(self, process: Process) -> Iterator[Opening]:
         """The libraries that one of NVIDIA's opens by name when it is first used, as cuDNN opens its parts."""
