@@ -176,10 +176,15 @@ class _Uv:
         options: dict[str, Any] = {"env": environ, "pass_fds": (self.lock_fd,), "stdout": sys.stderr}
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options) as process:
             assert process.stderr is not None
-            for line in process.stderr:
-                if not line.startswith((" + ", " - ", " ~ ")):
-                    sys.stderr.write(line)
-                    sys.stderr.flush()
+            try:
+                for line in process.stderr:
+                    if not line.startswith((" + ", " - ", " ~ ")):
+                        sys.stderr.write(line)
+                        sys.stderr.flush()
+            except BaseException:  # it must not write on while its folder is swept
+                process.terminate()
+                process.wait()
+                raise
         return process.returncode
 
     def sync(self, env: Environment, python: Path) -> None:
