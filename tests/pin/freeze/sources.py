@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from harness.pin.environments import RUNNING
+from harness.pin.venvs import find_uv
 from harness.places import Places, places
 from tests.pin.doctor.wheels import make_venv, make_wheel, pip, site_packages
 
@@ -77,6 +78,12 @@ def lived_in(folder: Path) -> Path:
     (packages / "shim.pth").write_text("import shim\n")
     (packages / "shim.py").write_text("WAS_HERE = True\n")
     return python
+
+
+def with_uv(python: Path, *wheels: Path) -> None:
+    """The real uv installs the wheels and nothing that they ask for: ten times as fast as pip."""
+    command = [find_uv(places()), "pip", "install", "--quiet", "--no-index", "--no-deps", "--reinstall"]
+    subprocess.run([*command, "--python", python, *wheels], check=True)
 
 
 def says(python: Path, *arguments: str) -> str:

@@ -23,6 +23,7 @@ from harness.pin.freeze.rebuild import MARKER, Origin, Rebuilt, wheel
 from harness.pin.venvs import find_uv
 from harness.places import places
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, record_digest, site_packages
+from tests.pin.freeze.sources import with_uv
 
 ORIGIN = Origin("no index has its wheel", "2026-11-29", "/somewhere/venv")
 
@@ -147,12 +148,6 @@ def installed(folder: Path, path: Path, how: str) -> Path:
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, *how.split()[1:], folder], check=True)
     with_uv(folder / "bin" / "python", path)
     return folder / "bin" / "python"
-
-
-def with_uv(python: Path, path: Path) -> None:
-    """The real uv installs the wheel: ten times as fast as pip."""
-    command = [find_uv(places()), "pip", "install", "--quiet", "--no-index", "--reinstall", "--python", python, path]
-    subprocess.run(command, check=True)
 
 
 def test_an_edit_after_the_rebuild_is_told_with_what_was_told_before(empty: Path, tmp_path: Path) -> None:
