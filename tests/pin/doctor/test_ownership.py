@@ -181,6 +181,16 @@ def test_a_name_that_is_not_installed_names_what_comes_close(python: Path, tmp_p
         ownership.if_uninstalled(examined(python), "nvidia_nccl_cu11")
 
 
+def test_a_shared_script_that_was_only_told_of_another_python_is_no_loss(python: Path, tmp_path: Path) -> None:
+    scripts = {"tool": b"#!python\nprint(1)\n"}
+    install(python, *(make_wheel(tmp_path, name, "1", scripts=scripts) for name in ("aa", "bb")))
+    tool = python.with_name("tool")
+    tool.write_bytes(b"#!/usr/bin/env python3\nprint(1)\n")
+    assert only(examined(python), "owner.shared").evidence["paths"] == ("bin/tool",)
+    tool.write_bytes(b"#!/usr/bin/env python3\nprint(2)\n")
+    assert only(examined(python), "file.changed").evidence["claimants"] == ("aa", "bb")
+
+
 # --- installations that were never on a disk -------------------------------------------------------------
 
 LAYOUT = Layout(Path("/v/bin/python"), "3.11.7", "/v", "/usr", ("/v/s",), "/v/s", "/v/s", "/usr/lib", ("/v/s",))
