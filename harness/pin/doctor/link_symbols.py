@@ -6,14 +6,20 @@ when it is first called, stops the program there: both are "undefined symbol" to
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from harness.findings import Evidence, Finding
 from harness.pin.doctor.elf_file import BrokenElf
+from harness.pin.doctor.families import family_of
+from harness.pin.doctor.installation import Distribution
 from harness.pin.doctor.ldso import Loaded, Opening, Process, file_name
 from harness.pin.doctor.openings import Replay
 from harness.pin.doctor.symbols import Symbols, read_symbols
+from harness.pin.locks import normalise
 
 MOST_NAMED = 20
 
@@ -116,17 +122,43 @@ def _by_family(names: frozenset[str]) -> dict[str, frozenset[str]]:
 
 
 def _finding(replay: Replay, subject: str, gaps: list[_Gap]) -> Finding:
-    case, shown, first = replay.case, replay.case.installation.shown, gaps[0]
-    providers = {gap.provider: replay.owner(gap.provider) for gap in gaps}
-    owner = providers[first.provider]
+    shown, first = replay.case.installation.shown, gaps[0]
+    owner = replay.owner(first.provider)
     whose = f"{owner.name}'s {file_name(first.provider)}" if owner else shown(first.provider)
-    others = f" and {len(gaps) - 1} more" if len(gaps) > 1 else ""
+    missing = tuple(dict.fromkeys(gap.what for gap in gaps))
+    others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     summary = f"{subject} needs {first.what}{others}, which {whose} does not have"
     evidence: dict[str, Evidence] = {
-        "count": len(gaps),
-        "missing": tuple(gap.what for gap in gaps[:MOST_NAMED]),
+        "count": len(missing),
+        "missing": missing[:MOST_NAMED],
         "needed_by": {gap.what: shown(gap.needer) for gap in gaps[:MOST_NAMED]},
         "looked_in": {gap.what: shown(gap.provider) for gap in gaps[:MOST_NAMED]},
     }
-    names = sorted({each.name for each in providers.values() if each is not None} | {subject})
-    return Finding("link.symbol-version", "broken", subject, summary, evidence, case.reinstall(*names))
+    return Finding("link.symbol-version", "broken", subject, summary, evidence, _fix(replay, subject, gaps))
+
+
+def _fix(replay: Replay, subject: str, gaps: list[_Gap]) -> str:
+    """Without a lock, what the subject itself requires is right: torch names its NCCL to the last digit."""
+    case = replay.case
+    files = {file_name(gap.provider) for gap in gaps}
+    if case.lock is None:
+        exact = list(_exact_needs(case.installation.by_name[subject], files))
+        if exact:
+            wanted = " ".join(shlex.quote(need) for need in sorted(exact))
+            python = shlex.quote(str(case.installation.layout.python))
+            return f"{python} -m pip install --force-reinstall --no-deps {wanted}"
+    providers = (replay.owner(gap.provider) for gap in gaps)
+    return case.reinstall(*sorted({subject, *(owner.name for owner in providers if owner is not None)}))
+
+
+def _exact_needs(subject: Distribution, files: set[str]) -> Iterator[str]:
+    """ "nvidia-nccl-cu13==2.30.7": the pinned requirements of ``subject`` whose family brings one of ``files``."""
+    for line in subject.requires:
+        try:
+            need = Requirement(line)
+        except InvalidRequirement:  # that its metadata is broken is another check's
+            continue
+        member = family_of(normalise(need.name))
+        pinned = [each for each in need.specifier if each.operator == "=="]
+        if member is not None and member.libraries & files and pinned:
+            yield f"{normalise(need.name)}=={pinned[0].version}"

@@ -14,7 +14,7 @@ from harness.pin.doctor.case import Case
 from harness.pin.doctor.elf import Elf
 from harness.pin.doctor.elf_file import BrokenElf
 from harness.pin.doctor.families import FAMILIES, family_of
-from harness.pin.doctor.installation import Distribution, Stat
+from harness.pin.doctor.installation import Claim, Distribution, Stat
 from harness.pin.doctor.ldso import Loaded, Opening, Process, Search, file_name
 from harness.pin.doctor.requirements import required_by
 from harness.pin.doctor.torch_process import imported
@@ -78,14 +78,19 @@ class Replay:
 
     def owners(self, path: str) -> tuple[Distribution, ...]:
         """The distributions that claim ``path``."""
-        owners = self.case.installation.owners
-        claims = owners.get(path) or owners.get(os.path.realpath(path), ())
-        return tuple(distribution for distribution, _ in claims)
+        return tuple(distribution for distribution, _ in self._claims(path))
 
     def owner(self, path: str) -> Distribution | None:
-        """The one that ``path`` is counted to: of several, one that the lock has."""
-        found = self.owners(path)
-        return next((owner for owner in found if owner.name in self.case.pins), found[0] if found else None)
+        """The one that ``path`` is counted to: of several, whose bytes are there, else one that the lock has."""
+        claims = self._claims(path)
+        digests = [(distribution, claim.digest == self.case.digest(claim)) for distribution, claim in claims]
+        of_bytes = (distribution for distribution, is_there in digests if is_there)
+        of_lock = (distribution for distribution, _ in claims if distribution.name in self.case.pins)
+        return next(of_bytes, None) or next(of_lock, None) or next((found for found, _ in claims), None)
+
+    def _claims(self, path: str) -> tuple[tuple[Distribution, Claim], ...]:
+        owners = self.case.installation.owners
+        return owners.get(path) or owners.get(os.path.realpath(path), ())
 
     def is_inside(self, path: str) -> bool:
         """Whether the environment holds ``path``."""

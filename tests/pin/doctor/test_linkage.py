@@ -325,7 +325,12 @@ def test_an_older_library_lacks_a_symbol(tmp_path: Path, trained: Path, built: P
     assert (finding.kind, finding.severity, finding.subject) == ("link.symbol-version", "broken", "torch")
     assert finding.summary == "torch needs ncclMemFree, which nvidia-nccl-cu12's libnccl.so.2 does not have"
     assert finding.evidence["missing"] == ("ncclMemFree",)
-    assert "nvidia-nccl-cu12==2.18.1" in finding.fix
+    assert finding.fix.endswith("--force-reinstall --no-deps nvidia-nccl-cu12==2.18.1 torch==2.10.0")
+    requires = ["nvidia-nccl-cu12==2.27.5; platform_system == 'Linux'", "not a requirement"]
+    metadata = next(site_packages(trained).glob("torch-*.dist-info")) / "METADATA"
+    metadata.write_text(metadata.read_text() + "".join(f"Requires-Dist: {line}\n" for line in requires))
+    (again,) = linkage.check(case_of(trained))
+    assert again.fix.endswith("--no-deps nvidia-nccl-cu12==2.27.5"), "torch says which it was built with"
 
 
 def test_an_extension_for_another_torch_lacks_a_symbol_of_torch(tmp_path: Path, trained: Path, built: Path) -> None:
