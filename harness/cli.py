@@ -20,6 +20,7 @@ _COMMANDS: Mapping[str, str] = {
     "recipes": "environments:recipes_command",
     "envs": "environments:envs_command",
     "sync": "environments:sync",
+    "doctor": "doctor:doctor",
 }
 """Where each command is. Only the file of the one that is asked for is loaded: all of them take most of a second."""
 

@@ -7,18 +7,21 @@ from typing import Any
 
 import click
 
-from harness.commands.terminal import as_json, err, out, print_json, say
+from harness.commands.terminal import as_json, err, hashing, out, print_json, say
 from harness.errors import INTERRUPTED, UsageError
 from harness.launch import plan, reap_dead, start
-from harness.places import places
+from harness.places import Places, places
 from harness.records import Run
 from harness.run.folder import find
+from harness.run.guard import verified
 from harness.run.orders import command_order, recipe_order
 from harness.run.rerun import plan_rerun
 from harness.run.resolve import choose_recipe, resolve
+from harness.run.runner import Order
 from harness.view import catalogue, display
 from harness.view.listing import to_json
 
+no_verify = click.option("--no-verify", is_flag=True, help="Run in a broken environment, and record that it was.")
 cold_start = click.option("--cold", is_flag=True, help="Start with an empty compile cache; the old one stays.")
 
 
@@ -41,6 +44,7 @@ class _WithCommand(click.Command):
     "--plan", "only_plan", is_flag=True, help="Print what would run, and each device's memory; start nothing."
 )
 @cold_start
+@no_verify
 @as_json
 @click.pass_context
 def run(
@@ -51,6 +55,7 @@ def run(
     tokens_regex: str | None,
     only_plan: bool,
     cold: bool,
+    no_verify: bool,
     json_: bool,
 ) -> int:
     """Run RECIPE, or any command after --, and record it.
@@ -68,7 +73,7 @@ def run(
         if recipe or only_plan:
             raise UsageError("a command after -- has neither a recipe nor a plan: name one or the other")
         reap_dead(where)
-        return _report(start(command_order(command, where, env, tokens_regex, cold, say), where, err, json_), json_)
+        return _start(command_order(command, where, env, tokens_regex, cold, say), where, no_verify, json_)
     if env or tokens_regex:
         raise UsageError("--env and --tokens-regex go with a command after --; a recipe names its own environment")
     why = ""
@@ -81,15 +86,16 @@ def run(
     if only_plan:
         return _show_plan(plan(spec, where, say), json_)
     reap_dead(where)
-    return _report(start(recipe_order(spec, where, cold, say), where, err, json_), json_)
+    return _start(recipe_order(spec, where, cold, say), where, no_verify, json_)
 
 
 @click.command()
 @click.argument("run_", metavar="RUN")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @cold_start
+@no_verify
 @as_json
-def rerun(run_: str, overrides: tuple[str, ...], cold: bool, json_: bool) -> int:
+def rerun(run_: str, overrides: tuple[str, ...], cold: bool, no_verify: bool, json_: bool) -> int:
     """Run again what RUN's folder describes: its lock, its code, its settings.
 
     \b
@@ -101,7 +107,14 @@ def rerun(run_: str, overrides: tuple[str, ...], cold: bool, json_: bool) -> int
     again = plan_rerun(find(where.runs, run_).load(), overrides, where, cold, say)
     for remark in again.remarks:
         say(remark)
-    return _report(start(again.order, where, err, json_), json_)
+    return _start(again.order, where, no_verify, json_)
+
+
+def _start(order: Order, where: Places, no_verify: bool, json_: bool) -> int:
+    """Make the run, unless its environment is broken; its exit code for ours."""
+    with hashing(disable=json_) as progress:
+        order = verified(order, where, say, no_verify, progress)
+    return _report(start(order, where, err, json_), json_)
 
 
 def _report(finished: tuple[Run, str], json_: bool) -> int:

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from harness.errors import EnvironmentFault
+from harness.pin.doctor.layout import ask
 from harness.pin.doctor.ldso import file_name, folder_of
 from harness.pin.doctor.loaded import TWICE, stem
 from harness.pin.doctor.maps import LoadedLibrary, Mapped, identified, is_changed, mapped_by, root_of
+from harness.pin.doctor.read import read
 from harness.records import Value
 
 FIRST_LOOK_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -28,6 +31,20 @@ OwnerOf = Callable[[str], str | None]
 
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/local/lib/")
 _ALSO_OUTSIDE = re.compile(r"lib(cuda|nvidia-[\w-]+|nvcuvid|stdc\+\+|gomp|iomp5|c)\.so\.[\d.]+")
+
+
+def owners(python: Path) -> OwnerOf:
+    """Which distribution claims a path, by the RECORDs of the environment of ``python`` as they are now."""
+    try:
+        claimed = read(ask(python)).owners
+    except EnvironmentFault:  # it went while the run had it; what was loaded is worth recording all the same
+        claimed = {}
+
+    def owner_of(path: str) -> str | None:
+        claims = claimed.get(path)
+        return f"{claims[0][0].name} {claims[0][0].version}" if claims else None
+
+    return owner_of
 
 
 class LoadedWatch:

@@ -44,6 +44,10 @@ class Child:
     def pid(self) -> int:
         return self.process.pid
 
+    def pids(self) -> list[int]:
+        """Every process of the run that lives."""
+        return watchdog.members(self.pid, self.marker)
+
     def interrupt(self, number: int) -> None:
         """Pass a signal on to every process of the run; a second one kills them at once. Safe in a signal handler."""
         repeated = bool(self.signals)

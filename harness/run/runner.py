@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from harness.findings import Diagnosis
 from harness.pin import caches
+from harness.pin.doctor.diagnose import known_sha256
 from harness.pin.secrets import redacted
 from harness.places import Places
 from harness.records import (
@@ -26,12 +28,14 @@ from harness.records import (
     RunSpec,
     Started,
     Status,
+    Step,
     Summary,
     Value,
 )
 from harness.run import process, telemetry
 from harness.run.folder import RunFolder
 from harness.run.follow import Follower
+from harness.run.loaded import LoadedWatch, owners
 from harness.run.logsteps import LogSteps, compiled
 from harness.run.prepare import Prepared, check_startable, command, prepare, variables
 from harness.run.verdict import Verdict, judge, kills_for_memory
@@ -61,6 +65,7 @@ class Order:
     code_folder  the child's working directory: the code's root, or wherever a command was given
     data         what HARNESS_DATA says, or None
     cold         start with an empty compile cache
+    diagnosis    what the doctor found in the environment; None where it was not asked
     """
 
     spec: RunSpec
@@ -69,6 +74,7 @@ class Order:
     data: Path | None = None
     cold: bool = False
     grace: float = process.GRACE_S
+    diagnosis: Diagnosis | None = None
 
 
 def execute(order: Order, where: Places, observer: Observer, mirror: Mirror | None = None) -> Run:
@@ -111,13 +117,15 @@ class _Running:
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint({}))
     prepared: Prepared | None = None
     finished: Finished | None = None
+    first_step: bool | None = None  # True between the first step and the look that it asks for: it has loaded much
     ended_at: float | None = None  # when the child did; writing the record down comes after
 
     def prepare(self) -> None:
         """Write down the place: fingerprint, code, lock and caches, before the child can change any of it."""
         spec, environment = self.order.spec, self.order.environment
         self.prepared = prepare(spec, environment, self.where, self.order.code_folder, self.order.cold)
-        self._add_facts(self.prepared.fingerprint.facts)
+        found = self.order.diagnosis.facts() if self.order.diagnosis else {}
+        self._add_facts({**self.prepared.fingerprint.facts, **found})
         if self.prepared.code is not None:
             (self.folder.path / "code.patch").write_bytes(self.prepared.code.patch)
         if environment.lock is not None:
@@ -140,6 +148,7 @@ class _Running:
             t0, kills = time.monotonic(), kills_for_memory()
             on_output = self.observer.output if foreign else None
             follower = Follower(folder, t0, self._on_event, on_output, self.log_steps)
+            self._warn_of_environment(follower)
             if shared:
                 follower.note(f"another run uses the compile cache {cache.path} at this time")
             child_variables["HARNESS_T0"] = repr(t0)
@@ -153,13 +162,31 @@ class _Running:
                 code = child.process.returncode
                 self._conclude(judge(code, child.signals, self.finished, not foreign, stderr, memory_ran_out))
 
+    def _warn_of_environment(self, follower: Follower) -> None:
+        """What makes a run's figures doubtful stands in its record and its summary, not only in its facts."""
+        for finding in self.order.diagnosis.findings if self.order.diagnosis else ():
+            if finding.severity in ("broken", "dangerous"):
+                follower.note(f"the environment is {finding.severity}: {finding.summary}")
+
     def _follow(self, child: process.Child, follower: Follower, t0: float) -> None:
+        known = known_sha256(self.order.diagnosis, self.where) if self.order.diagnosis else {}
+        libraries = LoadedWatch([str(self.order.environment.site_packages.resolve())], known)
+
+        def ended(seconds: float) -> bool:
+            now = time.monotonic() - t0
+            if libraries.due(now) or self.first_step:
+                self.first_step = False
+                libraries.sample(child.pids(), now)
+            return child.wait(seconds) is not None
+
         try:
             with telemetry.running(self.folder.path, child.pid, t0):
-                follower.until(lambda seconds: child.wait(seconds) is not None)
+                follower.until(ended)
         finally:
             killed = child.close()
         self.ended_at = time.time()
+        self._add_facts(libraries.facts(owners(self.order.environment.python)))
+        libraries.close()
         if killed and not child.signals:
             follower.note(f"{len(killed)} of its processes outlived the run, ignored SIGTERM and were killed")
         follower.poll()
@@ -172,6 +199,8 @@ class _Running:
             self._add_facts(event.facts)
         elif isinstance(event, Finished):
             self.finished = event
+        elif isinstance(event, Step):
+            self.first_step = self.first_step is None or self.first_step
         self.observer.event(event)
 
     def _conclude(self, verdict: Verdict) -> None:

@@ -82,6 +82,20 @@ def _commands(findings: Sequence[Finding]) -> str:
     return "\n         ".join(dict.fromkeys(finding.fix for finding in findings if finding.fix)) or "nothing to type"
 
 
+def plan(steps: Plan, name: str) -> RenderableType:
+    """What mending would do, in order, and what it leaves alone."""
+    if steps.nothing:
+        parts: list[RenderableType] = [Text(f"{name}: nothing that mending from the lock would change", style="green")]
+    else:
+        parts = [Text(f"to mend {name}, in this order:", style="bold")]
+    for number, step in enumerate(steps.steps, 1):
+        what = f"{step.action} {step.name} {step.version}".rstrip()
+        parts.append(Text.assemble(f"  {number}. ", (what, "bold"), f": {step.why}"))
+    for left in steps.untouched:
+        parts.append(Text(f"  left as it is: {left.why}" + (f" ({left.command})" if left.command else ""), style="dim"))
+    return Group(*parts)
+
+
 def losses(name: str, findings: Sequence[Finding]) -> RenderableType:
     """What an uninstall of ``name`` would take from others."""
     bad = [finding for finding in findings if finding.severity != "note"]

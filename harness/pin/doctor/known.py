@@ -19,7 +19,7 @@ from harness.pin.doctor.installation import Distribution
 from harness.pin.doctor.known_rules import Rule, When, load
 from harness.pin.doctor.torch_needs import parse, torch_needs
 
-_SYSTEM = (
+SYSTEM_FOLDERS = (
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -159,7 +159,7 @@ class _Scene:
 
     def _libraries(self, when: When, found: dict[str, str]) -> bool:
         entries = [entry for entry in library_path(self.case) if not self._ours(entry)]
-        for patterns, folders in ((when.library_path, entries), (when.system_library, [*entries, *_SYSTEM])):
+        for patterns, folders in ((when.library_path, entries), (when.system_library, [*entries, *SYSTEM_FOLDERS])):
             for pattern in patterns:
                 folder = next((folder for folder in folders if any(Path(folder).glob(pattern))), None)
                 if folder is None:
