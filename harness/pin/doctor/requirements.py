@@ -37,25 +37,45 @@ def holds(marker: Marker, layout: Layout, extra: str = "") -> bool:
 
 def required_by(installation: Installation, name: str) -> tuple[Distribution, ...]:
     """The installed distributions that ask for ``name`` (normalised) here: theirs is what breaks without it."""
-    found = (d for d in installation.distributions if d.name != name and _asks(installation, d, name))
+    found = (
+        distribution
+        for distribution in installation.distributions
+        if distribution.name != name
+        and any(_applies(installation, distribution, need, ()) for need in _naming(distribution, name))
+    )
     return tuple({distribution.name: distribution for distribution in found}.values())
 
 
-def _asks(installation: Installation, distribution: Distribution, name: str) -> bool:
-    """An extra counts where some installed distribution asks for it: torch asks for cuda-toolkit[cublas]."""
-    for requirement in _naming(distribution, name):
-        if requirement.marker is None or _holds(requirement.marker, installation.layout, ""):
-            return True
-        extras = _extras_asked(installation, distribution.name) if "extra" in str(requirement.marker) else ()
-        if any(_holds(requirement.marker, installation.layout, extra) for extra in extras):
-            return True
-    return False
+def _applies(installation: Installation, asking: Distribution, need: Requirement, before: tuple[str, ...]) -> bool:
+    """Whether ``asking`` really has the ``need``: always, or by an extra that is asked of it."""
+    if need.marker is None or _holds(need.marker, installation.layout, ""):
+        return True
+    if "extra" not in str(need.marker):
+        return False
+    extras = _extras_asked(installation, asking.name, before)
+    return any(_holds(need.marker, installation.layout, extra) for extra in extras)
 
 
-def _extras_asked(installation: Installation, name: str) -> frozenset[str]:
-    """The extras of ``name`` that others ask for, whether or not they ask under a condition of their own."""
-    found = (extra for d in installation.distributions for need in _naming(d, name) for extra in need.extras)
-    return frozenset(found)
+def _extras_asked(installation: Installation, name: str, before: tuple[str, ...]) -> set[str]:
+    """The extras of ``name`` that installed ones ask for: torch asks for cuda-toolkit[cublas].
+
+    ``before``: the names on the way here, which are not asked again, or two that ask each other would never end.
+    """
+    found: set[str] = set()
+    own = []
+    for distribution in installation.distributions:
+        for need in _naming(distribution, name):
+            if distribution.name == name:
+                own.append(need)  # "name[torch]; extra == 'all'"
+            elif need.extras and distribution.name not in before:
+                found |= need.extras if _applies(installation, distribution, need, (*before, name)) else set()
+    while more := {e for need in own if _by_any(need, installation.layout, found) for e in need.extras} - found:
+        found |= more
+    return found
+
+
+def _by_any(need: Requirement, layout: Layout, extras: set[str]) -> bool:
+    return need.marker is not None and any(_holds(need.marker, layout, extra) for extra in extras)
 
 
 def _holds(marker: Marker, layout: Layout, extra: str) -> bool:

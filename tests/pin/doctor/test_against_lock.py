@@ -18,9 +18,9 @@ from harness.errors import EnvironmentFault
 from harness.findings import Finding
 from harness.pin.doctor import against_lock
 from harness.pin.doctor.against_lock import applicable_pins
-from harness.pin.doctor.case import Case
+from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.installation import Claim, Distribution, Installation, Layout
-from harness.pin.doctor.requirements import runnable_tags
+from harness.pin.doctor.requirements import required_by, runnable_tags
 from harness.records import Environment, Lock
 from tests.pin.doctor.examined import examined, locked
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip
@@ -284,6 +284,22 @@ def test_an_extra_is_named_with_who_asked_for_it() -> None:
     assert flashinfer.summary == "flashinfer-python 1 is installed and not in the lock; sglang asked for it"
     assert flashinfer.fix == "/v/bin/python -m pip uninstall -y flashinfer-python"
     assert sglang.summary.endswith("nothing that is installed asks for it")
+
+
+def test_an_extra_of_an_extra_counts_only_where_somebody_asks_for_it() -> None:
+    own = ('safe[torch]; extra == "all"', 'torch; extra == "torch"', 'loop; extra == "torch"')
+    loop = dist("loop", requires=('safe[all]; extra == "x"', 'safe[all]; extra == "torch"'))
+    torch = dist("torch")
+
+    def asked(*others: Distribution) -> tuple[str, ...]:
+        return names(required_by(case_of(dist("safe", requires=own), loop, torch, *others).installation, "torch"))
+
+    assert asked() == ()
+    assert asked(dist("user", requires=("safe[none]",))) == ()
+    assert asked(dist("user", requires=("safe[torch]",))) == ("safe",)
+    assert asked(dist("user", requires=("safe[all]",))) == ("safe",)
+    assert asked(dist("user", requires=("safe[all]; python_version < '3'",))) == ()
+    assert asked(dist("user", requires=("safe[all]; extra == 'e'",)), dist("boss", requires=("user[e]",))) == ("safe",)
 
 
 def test_an_extra_that_holds_a_locked_ones_files_is_not_to_be_uninstalled_by_hand() -> None:
