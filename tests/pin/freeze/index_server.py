@@ -31,7 +31,7 @@ class Index:
         for path in files:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             end = f"#sha256={digest}" if self.hashes else ""
-            lines.append(f'<a href="../../files/{urllib.parse.quote(path.name)}{end}">{path.name}</a>')
+            lines.append(f'<a href="/files/{urllib.parse.quote(path.name)}{end}">{path.name}</a>')
         return "\n".join(lines) if lines else None
 
 
@@ -71,6 +71,7 @@ def serving(index: Index) -> Iterator[Index]:
         def _answer(self, code: int, content: bytes, content_range: str = "") -> None:
             self.send_response(code)
             self.send_header("Content-Length", str(len(content)))
+            self.send_header("Content-Type", "text/html" if self.path.startswith("/simple/") else "application/zip")
             if content_range:
                 self.send_header("Content-Range", content_range)
             self.end_headers()
