@@ -13,7 +13,8 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -99,12 +100,16 @@ def _within(limit: int, todo: list[str], sizes: Mapping[str, int], remembered: S
 
 
 class _Work:
-    """Files to hash, the largest last, and what the threads that take from its end found."""
+    """Files to hash, from the smallest to the largest, and what the threads found.
 
-    def __init__(self, todo: list[str], wanted: Mapping[str, set[str]]) -> None:
-        self._todo, self._wanted = todo, wanted
+    One thread takes the small ones, most of whose time goes by with the interpreter's lock held; the others begin
+    with the large ones, which need no lock. All of them at the small ones would wait for each other.
+    """
+
+    def __init__(self, todo: Iterable[str], wanted: Mapping[str, set[str]]) -> None:
+        self._todo, self._wanted = deque(todo), wanted
         self._stop = threading.Event()
-        self.done = [0] * min(len(os.sched_getaffinity(0)), len(todo))  # bytes, by thread
+        self.done = [0] * min(len(os.sched_getaffinity(0)), len(self._todo))  # bytes, by thread
         self.stats: dict[str, Stat] = {}  # before it was read
         self.digests: dict[tuple[str, str], str] = {}
         self.unreadable: dict[str, str] = {}
@@ -126,9 +131,10 @@ class _Work:
 
     def _take(self, thread: int) -> None:
         buffer = bytearray(_BUFFER)
+        take = self._todo.pop if thread else self._todo.popleft
         while not self._stop.is_set():
             try:
-                path = self._todo.pop()
+                path = take()
             except IndexError:
                 return
             try:
