@@ -1,4 +1,7 @@
-"""The doctor and the freezer: what is wrong with an environment, how to mend it, and how to keep one that works."""
+"""The doctor: what is wrong with an environment, and how to mend it.
+
+What only some answers need is imported where they do: an environment that has not changed is answered in an instant.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from harness.commands.terminal import as_json, err, hashing, out, print_json, sa
 from harness.errors import UsageError
 from harness.findings import Diagnosis
 from harness.pin import environments, interpreter, venvs
-from harness.pin.doctor import diagnose, mend, ownership
-from harness.pin.doctor.diagnose import Question
+from harness.pin.doctor.case import Question
+from harness.pin.doctor.diagnose import diagnose
 from harness.pin.locks import read_lock
 from harness.places import Places, places
 from harness.view import diagnosis as view
@@ -65,17 +68,22 @@ def doctor(
         _fix(question, where, yes, remove, json_)
         say("examining it again ...")
     with hashing(disable=json_) as progress:
-        diagnosis = diagnose.diagnose(question, where, progress)
+        diagnosis = diagnose(question, where, progress)
     if deep:
         say("importing torch and its kind, to see what they load ...")
-        diagnosis = diagnose.deepened(diagnosis, question, where)
+        from harness.pin.doctor.examine import deepened
+
+        diagnosis = deepened(diagnosis, question, where)
     return _answer(diagnosis, notes, json_)
 
 
 def _fix(question: Question, where: Places, yes: bool, remove: tuple[str, ...], json_: bool) -> None:
     """Show the plan, ask, carry it out. Raises UsageError where there is nobody to ask, or no lock to mend from."""
+    from harness.pin.doctor import mend
+    from harness.pin.doctor.examine import examine
+
     with hashing(disable=json_) as progress:
-        examined = diagnose.examine(question, where, progress)
+        examined = examine(question, where, progress)
     plan = mend.plan(examined.case, examined.diagnosis.findings, remove)
     if question.lock is None and not plan.steps:
         raise UsageError("--fix mends from a lock: name one with --lock, or type each finding's own command")
@@ -136,8 +144,11 @@ def _foreign(python: Path, lock: Path | None) -> Question:
 
 
 def _if_uninstalled(question: Question, name: str, where: Places, json_: bool) -> int:
+    from harness.pin.doctor import ownership
+    from harness.pin.doctor.examine import examine
+
     with hashing(disable=json_) as progress:
-        case = diagnose.examine(question, where, progress).case
+        case = examine(question, where, progress).case
     findings = ownership.if_uninstalled(case, name)
     if json_:
         print_json({"name": name, "findings": [asdict(finding) for finding in findings]})

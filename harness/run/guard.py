@@ -8,7 +8,8 @@ from pathlib import Path
 from harness.errors import EnvironmentFault
 from harness.pin import environments
 from harness.pin.aside import Say
-from harness.pin.doctor.diagnose import Question, diagnose
+from harness.pin.doctor.case import Question
+from harness.pin.doctor.diagnose import diagnose
 from harness.pin.doctor.digests import Progress
 from harness.places import Places
 from harness.records import BuiltEnvironment

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from harness.findings import Diagnosis
 from harness.pin import caches
-from harness.pin.doctor.diagnose import known_sha256
+from harness.pin.doctor.memory import known_sha256
 from harness.pin.secrets import redacted
 from harness.places import Places
 from harness.records import (

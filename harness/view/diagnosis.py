@@ -32,8 +32,12 @@ def sentence(diagnosis: Diagnosis) -> Text:
 
 def _verified(diagnosis: Diagnosis) -> str:
     verified = f"{diagnosis.files:,} files, {figures.size(diagnosis.bytes)}"
-    again = diagnosis.hashed_bytes < diagnosis.bytes
-    how = f"{figures.size(diagnosis.hashed_bytes)} of it read again" if again else "every byte read"
+    if diagnosis.hashed_bytes == 0:
+        how = "nothing has changed since every byte was read"
+    elif diagnosis.hashed_bytes < diagnosis.bytes:
+        how = f"{figures.size(diagnosis.hashed_bytes)} that had changed read again"
+    else:
+        how = "every byte read"
     return f"{verified}, {how}, {figures.duration(diagnosis.seconds)}"
 
 

@@ -1,14 +1,36 @@
-"""One environment under examination: what every check is given."""
+"""What is asked of the doctor, and what every check is given."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.findings import Finding
 from harness.pin.doctor.installation import Claim, Distribution, Installation
 from harness.records import Environment, Lock, Pin
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to diagnose, and against what.
+
+    command    what asks it, for the mending commands: "harness doctor cu130"
+    variables  and cwd: of the process that would run in the environment
+    """
+
+    python: Path
+    lock: Lock | None = None
+    environment: Environment | None = None
+    command: str = "harness doctor"
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    cwd: str = field(default_factory=os.getcwd)
+
+    @property
+    def name(self) -> str:
+        return self.environment.name if self.environment else ""
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,8 @@ from harness.pin.doctor.cuda import Torch, separate, torch_of
 from harness.pin.doctor.cuda_folders import library_path
 from harness.pin.doctor.installation import Distribution
 from harness.pin.doctor.known_rules import Rule, When, load
+from harness.pin.doctor.ld_cache import SYSTEM_FOLDERS
 from harness.pin.doctor.torch_needs import parse, torch_needs
-
-SYSTEM_FOLDERS = (
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-    "/usr/local/cuda/lib64",
-)
-"""Where the loader looks last, or is told to look by what NVIDIA's packages put into ld.so.conf."""
 
 
 @cache

@@ -8,6 +8,17 @@ from pathlib import Path
 
 CACHE = Path("/etc/ld.so.cache")
 
+SYSTEM_FOLDERS = (
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+)
+"""Where the loader looks last, or is told to look by what NVIDIA's packages put into ld.so.conf."""
+
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER_SIZE = 48
 _ENTRY = struct.Struct("=iIIIQ")  # flags, where the name is, where the path is, kernel, processor

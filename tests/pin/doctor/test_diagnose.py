@@ -15,7 +15,7 @@ import pytest
 from harness.errors import EnvironmentFault
 from harness.findings import Diagnosis, Finding
 from harness.pin.doctor import diagnose
-from harness.pin.doctor.diagnose import Question
+from harness.pin.doctor.case import Question
 from harness.pin.locks import read_lock
 from harness.places import Places
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip, site_packages
@@ -57,7 +57,7 @@ def test_the_second_answer_is_remembered_and_the_same(
     assert first.ok
     assert findings(first) == set()
     assert first.hashed_bytes == first.bytes > 0
-    monkeypatch.setattr(diagnose.read, "read", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr("harness.pin.doctor.read.read", lambda *_: pytest.fail("it was read again"))
     second = diagnose.diagnose(question, where)
     assert second.findings == first.findings
     assert (second.files, second.bytes, second.hashed_bytes) == (first.files, first.bytes, 0)

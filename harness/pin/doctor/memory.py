@@ -1,0 +1,113 @@
+"""What the doctor remembers of an environment: its last answer, beside everything that the answer depends on.
+
+As long as none of that moves the environment is walked and nothing else, so little is imported here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.findings import Diagnosis
+from harness.pin.aside import replace_text
+from harness.pin.doctor import as_built, journal, tree
+from harness.pin.doctor.case import Question
+from harness.pin.doctor.installation import Layout, Stat
+from harness.pin.doctor.ld_cache import CACHE, SYSTEM_FOLDERS
+from harness.pin.doctor.stat_cache import StatCache
+from harness.pin.driver import driver_versions
+from harness.pin.fingerprint import variable_facts
+from harness.places import Places
+from harness.records import digest
+
+_ANSWER = "diagnosis.json"
+
+
+def folder(name: str, prefix: str, where: Places) -> Path:
+    """The folder that remembers this environment; one for each, wherever it is."""
+    path = where.state / "doctor" / f"{name or Path(prefix).name}-{digest(prefix)[:12]}"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def recall(question: Question, layout: Layout, found: Mapping[str, Stat], where: Places) -> Diagnosis | None:
+    """The last answer, where nothing that it depends on has changed; ``found`` is what was walked just now."""
+    try:
+        path = folder(question.name, layout.prefix, where) / _ANSWER
+        data = json.loads(path.read_text(encoding="utf-8"))
+        unchanged = data["key"] == _key(question, layout, found, data["elsewhere"])
+        return Diagnosis.from_json(data["diagnosis"]) if unchanged else None
+    except (FileNotFoundError, json.JSONDecodeError, KeyError, TypeError):
+        return None  # none yet, or another version's: it is made anew
+
+
+def keep(
+    diagnosis: Diagnosis,
+    question: Question,
+    layout: Layout,
+    found: Mapping[str, Stat],
+    elsewhere: Sequence[str],
+    where: Places,
+) -> None:
+    """Remember ``diagnosis``. ``elsewhere``: what RECORDs claim outside the walked folders, mostly scripts."""
+    key = _key(question, layout, found, elsewhere)
+    data = {"key": key, "elsewhere": list(elsewhere), "diagnosis": diagnosis.to_json()}
+    replace_text(folder(question.name, layout.prefix, where) / _ANSWER, json.dumps(data))
+
+
+def known_sha256(diagnosis: Diagnosis, where: Places) -> dict[str, str]:
+    """path -> SHA-256 in hexadecimal, of the files whose bytes were read for ``diagnosis`` or before it."""
+    index = StatCache.load(folder(diagnosis.env, diagnosis.prefix, where) / "index")
+    found = ((path, spelled) for (path, algorithm), spelled in index.digests.items() if algorithm == "sha256")
+    return {path: base64.urlsafe_b64decode(f"{spelled}=").hex() for path, spelled in found}
+
+
+def _key(question: Question, layout: Layout, found: Mapping[str, Stat], elsewhere: Sequence[str]) -> str:
+    """Everything that the answer depends on; whatever may change it changes this."""
+    variables = question.variables
+    return digest(
+        {
+            "files": tree.signature(found),
+            "elsewhere": tree.signature(tree.stats(elsewhere, {})),
+            "python": [str(question.python), layout.version, list(layout.path)],
+            "lock": question.lock.digest if question.lock else None,
+            "environment": repr(question.environment),
+            "command": question.command,
+            "variables": {
+                **variable_facts(variables),
+                **{k: v for k, v in variables.items() if k.startswith("PYTHON")},
+            },
+            "importable": [_importable(place) for place in (question.cwd, *_entries(variables, "PYTHONPATH"))],
+            "libraries": [_stamp(place) for place in (*_entries(variables, "LD_LIBRARY_PATH"), *SYSTEM_FOLDERS)],
+            "preloaded": [_stamp(place) for place in _entries(variables, "LD_PRELOAD")],
+            "linker": _stamp(str(CACHE)),
+            "driver": driver_versions(),
+            "marks": [_stamp(f"{layout.prefix}/{name}") for name in (as_built.FILE, journal.FOLDER)],
+            "doctor": [_stamp(str(path)) for path in sorted(Path(__file__).parent.iterdir()) if path.is_file()],
+        }
+    )
+
+
+def _entries(variables: Mapping[str, str], name: str) -> list[str]:
+    return [entry for entry in variables.get(name, "").replace(" ", os.pathsep).split(os.pathsep) if entry]
+
+
+def _importable(place: str) -> list[str]:
+    """What Python could import from a folder: a run writes other files there without end."""
+    try:
+        with os.scandir(place) as entries:
+            return [place, *sorted(e.name for e in entries if e.name.endswith((".py", ".so")) or e.is_dir())]
+    except OSError:
+        return [place]
+
+
+def _stamp(place: str) -> list[int | str]:
+    """What tells that a file, or the list of a folder's names, has changed."""
+    try:
+        stat = os.stat(place)  # noqa: PTH116 (a string is enough)
+    except OSError:
+        return [place]
+    return [place, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
