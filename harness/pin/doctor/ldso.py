@@ -204,13 +204,6 @@ class Process:
         why = str(elf) if isinstance(elf, BrokenElf) else "is no library for this machine"
         return Opening(self, failures=(Unresolved(path, main, path=path, why=why),) if main else ())
 
-    def open_name(self, name: str, by: Loaded) -> Opening:
-        """``dlopen`` of ``name`` by a library that is loaded, as cuDNN opens its parts."""
-        if name in self.names:
-            return Opening(self)
-        found = self.search.find(name, by)
-        return Opening(self, failures=(found,)) if isinstance(found, Unresolved) else self._bring(found)
-
     def _bring(self, first: Loaded) -> Opening:
         todo, brought, failures = deque([first]), [first], list[Unresolved]()
         if not self._know(first):

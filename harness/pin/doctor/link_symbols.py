@@ -17,11 +17,9 @@ from harness.pin.doctor.elf_file import BrokenElf
 from harness.pin.doctor.families import family_of
 from harness.pin.doctor.installation import Distribution
 from harness.pin.doctor.ldso import Loaded, Opening, Process, file_name
-from harness.pin.doctor.openings import Replay
+from harness.pin.doctor.openings import MOST_NAMED, Replay
 from harness.pin.doctor.symbols import Symbols, read_symbols
 from harness.pin.locks import normalise
-
-MOST_NAMED = 20
 
 WHOSE = {
     "nccl": "libnccl",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +13,10 @@ from importlib.resources import files
 from harness.findings import Evidence, Finding, Severity
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.families import family_of
-from harness.pin.doctor.installation import Distribution
-from harness.pin.doctor.ldso import Loaded, Unresolved, file_name, folder_of
+from harness.pin.doctor.ldso import Unresolved, file_name
+from harness.pin.doctor.link_foreign import foreign
 from harness.pin.doctor.link_symbols import undefined
-from harness.pin.doctor.openings import Replay
-
-MOST_NAMED = 20
-"""How many libraries one finding names; it counts them all."""
+from harness.pin.doctor.openings import MOST_NAMED, Replay
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -47,9 +43,6 @@ class Excuse:
 def _excuses() -> tuple[Excuse, ...]:
     table = tomllib.loads((files("harness.pin.doctor") / "elsewhere.toml").read_text("utf-8"))
     return tuple(Excuse(tuple(e["names"]), e["why"], tuple(e.get("of", ()))) for e in table["library"])
-
-
-# --- needs that are not met ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -156,88 +149,3 @@ def _reinstall(case: Case, lacks: list[_Lack]) -> str:
 def _name(replay: Replay, path: str) -> str:
     owner = replay.owner(path)
     return owner.name if owner else "python"
-
-
-# --- needs that are met by the wrong one -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Stranger:
-    """A library that is loaded in place of one that a wheel brings."""
-
-    subject: str
-    expected: str
-    found: str
-    needed_by: str
-
-
-def foreign(replay: Replay) -> Iterator[Finding]:
-    """One finding for each distribution whose library is passed over for another."""
-    groups: dict[str, dict[str, _Stranger]] = {}
-    for library in (library for opening in replay.openings for library in opening.libraries):
-        stranger = _stranger(replay, library)
-        if stranger is not None:
-            groups.setdefault(stranger.subject, {}).setdefault(stranger.found, stranger)
-    for subject, strangers in groups.items():
-        yield _foreign_finding(replay, subject, list(strangers.values()))
-
-
-def _stranger(replay: Replay, library: Loaded) -> _Stranger | None:
-    needer = library.by
-    if needer is None or not replay.is_inside(needer.path):
-        return None
-    meant = passed_over(replay, library.path, file_name(library.path), replay.owner(needer.path))
-    return _Stranger(*meant, library.path, needer.path) if meant else None
-
-
-def passed_over(replay: Replay, found: str, name: str, needer: Distribution | None) -> tuple[str, str] | None:
-    """The distribution and its library ``name`` in whose place ``found`` is loaded; None where that is as it should be.
-
-    Only CUDA's libraries and torch's are meant for others; a copy that a wheel keeps for itself is its own affair.
-    """
-    owners, pins = replay.owners(found), replay.case.pins
-    if any(owner.name in pins or not pins for owner in owners):
-        return None
-    for path in replay.by_file_name.get(name, ()):
-        owner = replay.owner(path)
-        if owner is None or os.path.realpath(found) == path or (owners and owner.name not in pins):
-            continue
-        if _is_meant(needer, owner, name):
-            return owner.name, path
-    return None
-
-
-def _is_meant(needer: Distribution | None, owner: Distribution, name: str) -> bool:
-    if owner.name == "torch":
-        return name.startswith(("libtorch", "libc10")) or (needer is not None and needer.name == "torch")
-    return family_of(owner.name) is not None
-
-
-def _foreign_finding(replay: Replay, subject: str, strangers: list[_Stranger]) -> Finding:
-    shown, first = replay.case.installation.shown, strangers[0]
-    name = file_name(first.expected)
-    folder = folder_of(first.found)
-    by_path = folder in replay.search.library_path
-    way = ", by LD_LIBRARY_PATH" if by_path else ""
-    needer = file_name(first.needed_by)
-    summary = f"{subject}'s {name} is passed over: {needer} gets {shown(first.found)}{way}"
-    evidence: dict[str, Evidence] = {
-        "count": len(strangers),
-        "found": {file_name(each.expected): shown(each.found) for each in strangers[:MOST_NAMED]},
-        "expected": {file_name(each.expected): shown(each.expected) for each in strangers[:MOST_NAMED]},
-        "needed_by": {file_name(each.expected): shown(each.needed_by) for each in strangers[:MOST_NAMED]},
-    }
-    return Finding("link.foreign", "dangerous", subject, summary, evidence, _way_back(replay, first, folder, by_path))
-
-
-def _way_back(replay: Replay, stranger: _Stranger, folder: str, by_path: bool) -> str:
-    """The command that lets the loader find the expected one first."""
-    case = replay.case
-    if by_path:
-        rest = [entry for entry in replay.search.library_path if entry != folder]
-        return f"export LD_LIBRARY_PATH={shlex.quote(':'.join(rest))}" if rest else "unset LD_LIBRARY_PATH"
-    owner = replay.owner(stranger.found)
-    if owner is not None:
-        return f"{case.command} --fix --remove {owner.name}" if case.lock is not None else case.uninstall(owner.name)
-    expected = shlex.quote(folder_of(stranger.expected))
-    return f'export LD_LIBRARY_PATH={expected}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'

@@ -10,9 +10,9 @@ from harness.findings import Evidence, Finding, Severity
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.families import FAMILIES
 from harness.pin.doctor.ldso import file_name
-from harness.pin.doctor.linkage import MOST_NAMED, passed_over
+from harness.pin.doctor.link_foreign import passed_over
 from harness.pin.doctor.maps import LoadedLibrary, is_changed
-from harness.pin.doctor.openings import Replay
+from harness.pin.doctor.openings import MOST_NAMED, Replay
 from harness.pin.doctor.probe import Failure, probe
 
 MODULES = ("torch", "torchvision", "torchaudio", "triton", "flash_attn", "xformers", "bitsandbytes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +12,14 @@ from pathlib import Path
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.elf import Elf
 from harness.pin.doctor.elf_file import BrokenElf
-from harness.pin.doctor.families import FAMILIES, family_of
+from harness.pin.doctor.families import family_of
 from harness.pin.doctor.installation import Claim, Distribution, Stat
-from harness.pin.doctor.ldso import Loaded, Opening, Process, Search, file_name
+from harness.pin.doctor.ldso import Opening, Process, Search, file_name
 from harness.pin.doctor.requirements import required_by
 from harness.pin.doctor.torch_process import imported
+
+MOST_NAMED = 20
+"""How many libraries a finding of linkage names; it counts them all."""
 
 _LIBRARY = re.compile(r"\.so(\.[\w.-]+)?$")
 _OF_TORCH = ("libtorch", "libc10")
@@ -64,7 +66,6 @@ class Replay:
         torch_folder = self._torch_folder()
         torch = imported(start, torch_folder, self._sys_path()) if torch_folder else None
         openings = list(torch.openings) if torch else []
-        openings += self._parts(torch.process if torch else start)
         seen = {library.path for opening in openings for library in opening.libraries}
         for path in sorted(self.libraries, key=lambda path: (file_name(path).startswith("lib"), path)):
             elf = self.search.elf(path)
@@ -118,21 +119,6 @@ class Replay:
     def _with_torch(self) -> frozenset[str]:
         return frozenset({"torch", "triton", *(each.name for each in required_by(self.case.installation, "torch"))})
 
-    def _parts(self, process: Process) -> Iterator[Opening]:
-        """The libraries that one of NVIDIA's opens by name when it is first used, as cuDNN opens its parts."""
-        for distribution in self.case.installation.distributions:
-            member = family_of(distribution.name)
-            if member is None or FAMILIES[member.family].search != "set":
-                continue
-            opener = _first_loaded(process, sorted(member.libraries, key=len))
-            for name in sorted(member.libraries) if opener is not None else ():
-                if name in self.by_file_name and opener is not None:
-                    yield process.copy().open_name(name, opener)
-
 
 def _is_link(found: Stat) -> bool:
     return stat.S_ISLNK(found.mode)
-
-
-def _first_loaded(process: Process, names: Iterable[str]) -> Loaded | None:
-    return next((process.names[name] for name in names if name in process.names), None)

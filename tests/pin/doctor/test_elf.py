@@ -31,6 +31,8 @@ def begins_as_elf(path: Path) -> bool:
 SITE = Path(sysconfig.get_path("platlib"))
 REAL = sorted(path for path in SITE.rglob("*.so*") if path.is_file() and begins_as_elf(path))
 
+SMALL = [path for path in REAL if path.stat().st_size < 4_000_000]  # pyelftools takes seconds for a large one
+
 
 def spread(paths: list[Path], count: int) -> list[Path]:
     """``count`` of ``paths``, evenly spread: every size and every linker is among them."""
@@ -101,7 +103,9 @@ def test_the_interpreter_and_the_c_library() -> None:
     assert elf.architecture == python.architecture
 
 
-@pytest.mark.parametrize("path", spread(REAL, 8), ids=lambda path: path.name[:40])
+@pytest.mark.parametrize(
+    "path", spread([path for path in REAL if path.stat().st_size < 4e6], 8), ids=lambda path: path.name[:40]
+)
 def test_symbols_are_pyelftools_symbols(path: Path) -> None:
     with path.open("rb") as file:
         segment = next(s for s in ELFFile(file).iter_segments() if isinstance(s, DynamicSegment))
@@ -175,7 +179,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return build_library(folder / "libsmall.so", code, *flags).read_bytes()
 
 
-@settings(max_examples=400, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_is_an_elf_none_or_broken(small: bytes, tmp_path: Path, data: st.DataObject) -> None:
     """Nothing else is raised, and nothing takes long, whatever bytes are changed: most of them in the tables."""

@@ -187,12 +187,17 @@ def case_of(python: Path, *pins: str) -> Case:
     )
 
 
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("nccl")
+    install(make_venv(folder / "venv"), nccl_wheel(folder))
+    return folder / "venv"
+
+
 @pytest.fixture
-def nccl(tmp_path: Path) -> Path:
+def nccl(healthy: Path, tmp_path: Path) -> Path:
     """An environment that has NCCL, and nothing else."""
-    python = make_venv(tmp_path / "venv")
-    install(python, nccl_wheel(tmp_path))
-    return python
+    return shutil.copytree(healthy, tmp_path / "venv", symlinks=True) / "bin" / "python"
 
 
 def test_the_environments_own_library_is_as_it_should_be(nccl: Path) -> None:
