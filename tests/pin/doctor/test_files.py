@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -20,7 +21,8 @@ from harness.pin.doctor.digests import digests
 from harness.pin.doctor.layout import ask
 from harness.pin.doctor.read import read
 from harness.pin.doctor.stat_cache import StatCache
-from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip, site_packages
+from tests.pin.doctor.examined import unpack
+from tests.pin.doctor.wheels import make_venv, make_wheel, pip, site_packages
 
 SCRIPT = b"#!python\nimport demo\nprint('started')\n"
 MODULES = {
@@ -56,8 +58,11 @@ def python(installed: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.move(tmp_path / "kept", prefix)
 
 
+_layout = functools.cache(ask)  # it does not change while files do
+
+
 def case_of(python: Path, bytes_read: bool = True) -> Case:
-    installation = read(ask(python))
+    installation = read(_layout(python))
     found = digests(installation, StatCache(), limit_bytes=None if bytes_read else 0)
     installation = replace(installation, unreadable={**installation.unreadable, **found.unreadable})
     return Case(installation, digests=found.known)
@@ -229,7 +234,7 @@ def test_what_installers_and_python_do_is_no_finding(python: Path, change: Chang
 
 def test_many_files_are_one_finding_that_names_the_first_and_counts_all(python: Path, tmp_path: Path) -> None:
     modules = {f"many/m{n:03}.py": b"x = 1\n" for n in range(30)}
-    install(python, make_wheel(tmp_path, "many", "2.0", {**modules, "many/lib.so": b"\x7fELF"}))
+    unpack(python, make_wheel(tmp_path, "many", "2.0", {**modules, "many/lib.so": b"\x7fELF"}))
     for path in site_packages(python).glob("many/*"):
         path.write_bytes(b"y = 2\n")
     (finding,) = found(python)
@@ -341,7 +346,7 @@ def test_a_script_whose_name_is_no_entry_point_proves_nothing(python: Path) -> N
 
 def test_what_two_claim_is_left_to_ownership(python: Path, tmp_path: Path) -> None:
     other = make_wheel(tmp_path, "other", "2.0", {"demo/__init__.py": b"x = 9\n", "demo/main.py": b"other\n"})
-    install(python, other)
+    unpack(python, other)
     assert found(python) == []
     assert [finding.kind for finding in ownership.check(case_of(python))] == ["owner.overwritten"]
     (site_packages(python) / "demo" / "main.py").unlink()
@@ -351,7 +356,7 @@ def test_what_two_claim_is_left_to_ownership(python: Path, tmp_path: Path) -> No
 
 def test_files_lost_to_an_uninstalled_build_are_left_to_ownership(python: Path, tmp_path: Path) -> None:
     nccl = {"nvidia/nccl/lib/libnccl.so.2": b"\x7fELF", "nvidia/nccl/__init__.py": b""}
-    install(python, make_wheel(tmp_path, "nvidia-nccl-cu12", "2.27.5", nccl))
+    unpack(python, make_wheel(tmp_path, "nvidia-nccl-cu12", "2.27.5", nccl))
     (site_packages(python) / "nvidia" / "nccl" / "lib" / "libnccl.so.2").unlink()
     assert found(python) == []
     assert [finding.kind for finding in ownership.check(case_of(python))] == ["owner.lost"]
@@ -361,7 +366,13 @@ def test_a_stale_copy_of_a_dist_info_is_not_told_file_by_file(python: Path, tmp_
     """It claims what the newer one replaced and removed: one finding of ``paths`` says that it is a duplicate."""
     site = site_packages(python)
     shutil.copytree(site / "demo-1.0.dist-info", tmp_path / "stale")
-    install(python, make_wheel(tmp_path, "demo", "2.0", {"demo/__init__.py": b"x = 2.0\n"}))
+    pip(
+        python,
+        "install",
+        "--quiet",
+        "--no-index",
+        make_wheel(tmp_path, "demo", "2.0", {"demo/__init__.py": b"x = 2\n"}),
+    )
     shutil.copytree(tmp_path / "stale", site / "demo-1.0.dist-info")
     told = {path for finding in found(python) for path in finding.evidence["paths"]}  # type: ignore[union-attr]
     assert not [path for path in told if "demo/" in str(path)]
@@ -382,7 +393,7 @@ def test_hashes_that_prove_nothing_are_one_note_for_all(python: Path, tmp_path: 
     site = site_packages(python)
     record = site / "demo-1.0.dist-info" / "RECORD"
     record.write_text(record.read_text().replace("sha256=", "md5="))
-    install(python, make_wheel(tmp_path, "other", "2.0", {"other.py": b""}))
+    unpack(python, make_wheel(tmp_path, "other", "2.0", {"other.py": b""}))
     record = site / "other-2.0.dist-info" / "RECORD"
     record.write_text("".join(f"{line.split(',')[0]},,\n" for line in record.read_text().splitlines()))
     (site / "old-1.0.egg-info").mkdir()

@@ -18,7 +18,7 @@ from harness.pin.doctor.installation import Distribution, Installation
 from harness.pin.doctor.layout import ask
 from harness.pin.doctor.read import read, root_of
 from harness.pin.doctor.tree import walk
-from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip, record_digest, site_packages
+from tests.pin.doctor.wheels import make_venv, make_wheel, pip, record_digest, site_packages
 
 
 @pytest.fixture(scope="module")
@@ -288,10 +288,3 @@ def test_the_roots_of_sites() -> None:
         assert root_of("/home/me/.local/lib/python3.11/site-packages", layout) == "/home/me/.local"
         assert root_of("/lib/python3.11/site-packages", layout) == "/lib/python3.11/site-packages"
         assert root_of("/srv/shared", layout) == "/srv/shared"
-
-
-def test_installing_over_it_changes_what_is_read(python: Path, tmp_path: Path) -> None:
-    install(python, make_wheel(tmp_path, "demo", "1.0", {"demo.py": b"1"}))
-    assert only(python).version == "1.0"
-    install(python, make_wheel(tmp_path, "demo", "2.0", {"demo.py": b"22"}))
-    assert only(python).version == "2.0"
