@@ -128,7 +128,11 @@ class _Capture:
             bytes_in_git=sum(one.bytes for one in small),
             bytes_elsewhere=sum(one.bytes for one in large),
             loaded=len(loaded),
-            warnings=(*warnings(chosen, untracked, layout, broken), *map(_not_imported, failures)),
+            warnings=(
+                *warnings(chosen, untracked, layout, broken),
+                *(_made_anew(name, path) for name, path in wheels.changed_scripts(self.installation, known)),
+                *map(_not_imported, failures),
+            ),
         )
 
     def _save_untracked(self, paths: Sequence[str], folder: Path) -> list[str]:
@@ -210,6 +214,10 @@ def warnings(
     version = ".".join(layout.version.split(".")[:2])
     if find_python(version) is None:
         yield f"it is built with Python {version}, which is not found on PATH here: {layout.base_prefix} has one"
+
+
+def _made_anew(name: str, path: str) -> str:
+    return f"{name}'s script {path} was changed after its installer made it; it is made anew, without the change"
 
 
 def _not_imported(failure: Failure) -> str:

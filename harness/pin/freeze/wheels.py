@@ -10,13 +10,16 @@ from pathlib import Path
 
 from harness.errors import EnvironmentFault
 from harness.pin.aside import Say
+from harness.pin.doctor.case import Case
 from harness.pin.doctor.installation import Distribution, Installation
+from harness.pin.doctor.launchers import only_launcher_differs
 from harness.pin.freeze import rebuild
 from harness.pin.freeze.frozen import Kept, LeftOut
 from harness.pin.freeze.listing import Listing
 from harness.pin.freeze.match import Digests, Match, match
 from harness.pin.freeze.pace import Paced
 from harness.pin.freeze.rebuild import Origin
+from harness.pin.freeze.scheme import generated_scripts, scheme
 
 _ASKERS = 8  # requests at once; an index answers more slowly than we read
 _NAMED = 3  # differing files that a reason names
@@ -48,6 +51,21 @@ def choose(installation: Installation, digests: Digests, listing: Listing, folde
         except (EnvironmentFault, PermissionError) as error:
             left_out.append(LeftOut(distribution.name, distribution.version, str(error)))
     return Wheels(tuple(kept), tuple(left_out))
+
+
+def changed_scripts(installation: Installation, digests: Digests) -> Iterator[tuple[str, str]]:
+    """Scripts that an installer made from an entry point and somebody changed since: (distribution, path).
+
+    No wheel has them, and no index can tell; whoever builds the environment makes them anew.
+    """
+    case = Case(installation, digests=digests)
+    for distribution in installation.by_name.values():
+        place = scheme(distribution, installation.layout)
+        generated = generated_scripts(distribution, place, [claim.path for claim in distribution.claims])
+        for claim in distribution.claims:
+            changed = claim.path in generated and case.digest(claim) not in (None, claim.digest)
+            if changed and not only_launcher_differs(case, distribution, claim):
+                yield distribution.name, claim.path
 
 
 def _matches(

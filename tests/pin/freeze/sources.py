@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sysconfig
 from pathlib import Path
 
 from harness.pin.environments import RUNNING
@@ -48,10 +49,12 @@ def project(folder: Path, name: str, root: str) -> Path:
 
 def local_wheel(folder: Path) -> Path:
     """A build that no index has: scripts of two kinds, data, a header, something compiled, and a local version."""
+    libraries = Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("*.so")
+    compiled = min(libraries, key=lambda path: path.stat().st_size)
     stem = "our_ops-1.0+local.data"
     files = {
         "our_ops/__init__.py": b"ANSWER = 42\n",
-        "our_ops/kernels.so": b"\x7fELF not really",
+        "our_ops/kernels.so": compiled.read_bytes(),
         f"{stem}/data/share/our_ops/table.bin": bytes(range(256)),
         f"{stem}/headers/ops.h": b"#pragma once\n",
     }
@@ -82,8 +85,8 @@ def lived_in(folder: Path) -> Path:
 
 def with_uv(python: Path, *wheels: Path) -> None:
     """The real uv installs the wheels and nothing that they ask for: ten times as fast as pip."""
-    command = [find_uv(places()), "pip", "install", "--quiet", "--no-index", "--no-deps", "--reinstall"]
-    subprocess.run([*command, "--python", python, *wheels], check=True)
+    options = ("--quiet", "--no-index", "--no-deps", "--reinstall", "--python", python)
+    subprocess.run([find_uv(places()), "pip", "install", *options, *wheels], check=True)
 
 
 def says(python: Path, *arguments: str) -> str:

@@ -18,7 +18,8 @@ from harness.pin.caches import VARIABLES
 from harness.pin.check_lock import check_environment
 from harness.pin.compile_lock import compile_environment
 from harness.pin.doctor import layout as layouts
-from harness.pin.doctor.case import Case
+from harness.pin.doctor.case import Question
+from harness.pin.doctor.diagnose import diagnose
 from harness.pin.doctor.installation import Installation
 from harness.pin.doctor.read import read
 from harness.pin.environments import RUNNING, environment
@@ -157,12 +158,11 @@ def test_the_table_is_added_and_the_rest_of_the_file_stays(story: Story) -> None
     assert sum(found.values()) == story.frozen.bytes_in_git
 
 
-def test_the_doctor_finds_nothing_that_the_captured_one_had_not(story: Story) -> None:
-    from harness.pin.doctor import files, ownership, paths
-
-    case = Case(read(layouts.ask(story.built.python)))
-    found = [finding for check in (files.check, ownership.check, paths.check) for finding in check(case)]
-    assert [finding for finding in found if finding.severity != "note"] == []
+def test_the_doctor_finds_nothing_wrong_with_it(story: Story) -> None:
+    env = environment("ours", story.where)
+    found = diagnose(Question(story.built.python, story.built.lock, env, "harness doctor ours", {}, "/"), story.where)
+    assert [finding for finding in found.findings if finding.severity != "note"] == []
+    assert found.unchecked == ()
 
 
 def test_a_captured_lock_is_not_compiled_and_is_checked_against_its_list(story: Story) -> None:

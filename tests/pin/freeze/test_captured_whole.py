@@ -15,13 +15,14 @@ import pytest
 
 from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Finding
-from harness.pin import fingerprint, venvs
+from harness.pin import venvs
+from harness.pin.aside import replace_text
 from harness.pin.environments import RUNNING, environment
 from harness.pin.freeze import capture, write
 from harness.pin.freeze.capture import freeze
 from harness.pin.freeze.frozen import Frozen
 from harness.places import Places
-from harness.records import RunSpec
+from harness.records import BuiltEnvironment, RunSpec
 from harness.run.prepare import prepare
 from tests.pin.doctor.wheels import make_venv, make_wheel, site_packages
 from tests.pin.freeze.index_server import Index, serving
@@ -84,7 +85,7 @@ def fail_at(step: int, done: bool, error: BaseException, patch: pytest.MonkeyPat
         return call
 
     patch.setattr(write, "_move", failing(write._move))
-    patch.setattr(write, "replace_text", failing(write.replace_text))
+    patch.setattr(write, "replace_text", failing(replace_text))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
@@ -193,6 +194,20 @@ def test_a_broken_environment_is_captured_as_it_is_with_warnings(place: tuple[Pa
     assert not (venvs.ensure("new", where, say=lambda _: None).site_packages / "known.py").exists()
 
 
+def test_a_script_that_an_installer_made_and_somebody_changed_is_named(place: tuple[Path, Places, Index]) -> None:
+    python, where, index = place
+    entry = {
+        "runs.py": b"def main(): ...\n",
+        "runs-1.0.dist-info/entry_points.txt": b"[console_scripts]\nruns = runs:main\n",
+    }
+    with_uv(python, make_wheel(index.folder, "runs", "1.0", entry))
+    assert captured(python, where, "clean").warnings == ()
+    with (python.parent / "runs").open("a") as script:
+        script.write("print('patched')\n")
+    (warning,) = captured(python, where, "changed").warnings
+    assert warning.startswith(f"runs's script {python.parent}/runs was changed after its installer made it")
+
+
 def test_what_nobody_knows_the_files_of_is_left_out_and_said(place: tuple[Path, Places, Index]) -> None:
     python, where, _ = place
     site = site_packages(python)
@@ -268,7 +283,7 @@ def test_a_run_of_the_captured_environment_starts_with_the_saved_caches(
     frozen = captured(python, where)
     assert frozen.caches is not None
     there = venvs.ensure("new", where, say=lambda _: None)
-    built = fingerprint.BuiltEnvironment("new", there.python, there.site_packages, there.lock)
+    built = BuiltEnvironment("new", there.python, there.site_packages, there.lock)
     prepared = prepare(RunSpec("toy", "new", ("python",)), built, where, where.root)
     assert str(prepared.cache.path) == frozen.caches.root
     assert prepared.cache_before == frozen.caches.state
