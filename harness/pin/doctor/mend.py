@@ -137,18 +137,18 @@ def _named(finding: Finding) -> tuple[str, ...]:
 
 
 def _left(case: Case, findings: Iterable[Finding], steps: Sequence[Step]) -> Iterator[Untouched]:
-    """What ``steps`` do not mend, an extra once."""
+    """What ``steps`` do not mend; of a distribution that the lock lacks, whatever was found of it, that it may go."""
     touched = {step.name for step in steps}
-    seen = set()
     for finding in findings:
-        if finding.severity == "note" or finding.subject in touched:
+        name = finding.subject
+        if finding.severity == "note" or name in touched:
             continue
-        entry = Untouched(finding.subject, finding.summary, finding.fix)
-        if finding.kind == "lock.extra" and finding.subject in case.installation.by_name:
-            entry = entry._replace(command=f"{case.command} --fix --remove {finding.subject}")
-        if entry not in seen:
-            seen.add(entry)
-            yield entry
+        if case.lock is not None and name in case.installation.by_name and name not in case.pins:
+            touched.add(name)
+            why = f"{name} is not in the lock, and nobody has asked to remove it"
+            yield Untouched(name, why, f"{case.command} --fix --remove {name}")
+        else:
+            yield Untouched(name, finding.summary, finding.fix)
 
 
 def carry_out(plan: Plan, case: Case, uv: Path, say: Say) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from harness.findings import Finding
 from harness.pin.doctor import mend
-from harness.pin.doctor.diagnose import Examined, Question, examine
+from harness.pin.doctor.case import Question
+from harness.pin.doctor.examine import Examined, examine
 from harness.pin.locks import read_lock
 from harness.places import Places, places
 from harness.records import Lock
-from tests.pin.doctor.trees import contents
+from tests.pin.doctor.trees import File, snapshot
 from tests.pin.doctor.wheels import site_packages
 
 
@@ -71,15 +72,16 @@ class Locked:
         environ = {**os.environ, "UV_FIND_LINKS": str(self.index)}
         subprocess.run([str(word) for word in words], check=True, env=environ)
 
-    def check_passes(self) -> bool:
-        """Whether ``pip check`` is content."""
+    def pip_check(self) -> str:
+        """What ``pip check`` says."""
         command = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check", "check"]
-        return subprocess.run([str(part) for part in command], capture_output=True, check=False).returncode == 0
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
 
-    def bytes(self) -> dict[str, bytes]:
-        """Every file but those that Python and uv write as they run."""
-        found = contents(self.prefix, but=(".lock",))
-        return {path: content for path, content in found.items() if "__pycache__" not in path}
+    def bytes(self) -> dict[str, str]:
+        """The SHA-256 of every file but those that Python and uv write as they run."""
+        files = {path: file for path, file in snapshot(self.prefix).items() if isinstance(file, File)}
+        return {path: file.content for path, file in files.items() if "__pycache__" not in path}
 
 
 def write_lock(path: Path, wheels: Sequence[Path]) -> Lock:
@@ -116,3 +118,10 @@ def only_from(index: Path, cache: Path) -> dict[str, str]:
         "UV_OFFLINE": "1",
         "UV_CACHE_DIR": str(cache),
     }
+
+
+def download(folder: Path, *pins: str) -> list[Path]:
+    """The real wheels of pins like "torch==2.11.0", from wherever pip finds them."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder]
+    subprocess.run([str(part) for part in (*command, *pins)], check=True)
+    return [next(folder.glob(f"{pin.replace('-', '_').replace('==', '-')}-*.whl")) for pin in pins]

@@ -29,12 +29,12 @@ def snapshot(prefix: Path) -> dict[str, File | int]:
         elif path.is_dir():
             found[name] = stat.st_mode
         elif name != ".lock":
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
             found[name] = File(content, stat.st_mode, stat.st_mtime_ns, stat.st_ino)
     return found
 
 
-def contents(prefix: Path, but: tuple[str, ...] = ()) -> dict[str, bytes]:
+def contents(prefix: Path) -> dict[str, bytes]:
     """The bytes of every file under ``prefix`` by its relative path."""
-    files = (path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink())
-    return {str(path.relative_to(prefix)): path.read_bytes() for path in files if path.name not in but}
+    return {str(path.relative_to(prefix)): path.read_bytes() for path in prefix.rglob("*") if path.is_file()}
