@@ -1,4 +1,4 @@
-"""One exchange of files, and faults at each of its steps. As a program, it is killed at a step."""
+"""One exchange of files, and faults at each of its steps. As a program, it is killed at each."""
 
 from __future__ import annotations
 
@@ -86,7 +86,20 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    action = exchange if sys.argv[1] == "exchange" else journal.roll_back
-    with at_step(int(sys.argv[3]), die):
-        action(Path(sys.argv[2]))
+def killed(prefix: Path, number: int, action: Callable[[Path], object]) -> bool:
+    """Whether ``action``, in a process of its own, came to the step of that number, at which it is killed."""
+    child = os.fork()
+    if child == 0:
+        with at_step(number, die):
+            action(prefix)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":  # exchange FOLDER FIRST LAST, or roll_back PREFIX: prints how often it was killed
+    what, path, *numbers = sys.argv[1:]
+    if what == "exchange":
+        steps = range(int(numbers[0]), int(numbers[1]) + 1)
+        print(sum(killed(Path(path) / str(number), number, exchange) for number in steps))
+    else:
+        print(next(number - 1 for number in range(1, 1000) if not killed(Path(path), number, journal.roll_back)))
