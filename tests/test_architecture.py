@@ -12,7 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted([*(ROOT / "harness").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")])
 
-BASE = ("harness.errors", "harness.records", "harness.findings", "harness.places", "harness.config")
+BASE = (
+    "harness.errors",
+    "harness.records",
+    "harness.findings",
+    "harness.frozen",
+    "harness.places",
+    "harness.config",
+)
 
 # What each room may import of this project, the longest matching name first.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -21,6 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "harness.places": (),
     "harness.config": ("harness.errors", "harness.records"),
     "harness.findings": ("harness.records",),
+    "harness.frozen": ("harness.records",),
     "harness.figures": ("harness.records",),
     "harness.pin": (*BASE, "harness.pin"),
     "harness.run": (*BASE, "harness.pin", "harness.run"),

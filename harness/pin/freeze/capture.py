@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Finding
+from harness.frozen import Frozen, SavedCaches
 from harness.pin.aside import Say, exclusive
 from harness.pin.doctor import layout as layouts
 from harness.pin.doctor.digests import digests
@@ -23,7 +24,6 @@ from harness.pin.doctor.read import read
 from harness.pin.doctor.stat_cache import StatCache
 from harness.pin.environments import find_python, load_environments
 from harness.pin.freeze import saved_caches, surroundings, wheels, write
-from harness.pin.freeze.frozen import Frozen, SavedCaches
 from harness.pin.freeze.listing import Listing, extra_index
 from harness.pin.freeze.pace import Paced
 from harness.pin.freeze.surroundings import write_json
@@ -210,7 +210,8 @@ def warnings(
         if kept.passed_over:
             yield f"{kept.name} is an editable install; beside it in its folder and left out: {kept.passed_over[0]}"
     if untracked:
-        yield f"{len(untracked)} files that Python could import belong to no distribution and are in no wheel"
+        more = f" and {len(untracked) - 1} more" if len(untracked) > 1 else ""
+        yield f"no distribution has {untracked[0]}{more}, which Python could import: no wheel has it either"
     version = ".".join(layout.version.split(".")[:2])
     if find_python(version) is None:
         yield f"it is built with Python {version}, which is not found on PATH here: {layout.base_prefix} has one"

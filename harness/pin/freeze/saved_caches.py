@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from harness.frozen import SavedCaches
 from harness.pin import caches
-from harness.pin.freeze.frozen import SavedCaches
 from harness.pin.freeze.pace import Paced
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import EnvironmentFault, UsageError
+from harness.frozen import Frozen, Kept, LeftOut
 from harness.pin.aside import replace_text
 from harness.pin.environments import HASHES, load_environments
-from harness.pin.freeze.frozen import Frozen, Kept, LeftOut
 from harness.places import Places
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

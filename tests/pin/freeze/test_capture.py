@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from harness.errors import EnvironmentFault, UsageError
+from harness.frozen import Frozen
 from harness.pin import venvs
 from harness.pin.caches import VARIABLES
 from harness.pin.check_lock import check_environment
@@ -24,7 +25,6 @@ from harness.pin.doctor.installation import Installation
 from harness.pin.doctor.read import read
 from harness.pin.environments import RUNNING, environment
 from harness.pin.freeze.capture import freeze
-from harness.pin.freeze.frozen import Frozen
 from harness.pin.freeze.rebuild import MARKER
 from harness.pin.freeze.scheme import claims, scheme
 from harness.pin.freeze.shebang import original_start
@@ -131,7 +131,7 @@ def test_files_without_an_owner_are_named_and_kept(story: Story) -> None:
     assert names == ["shim.pth", "shim.py"]
     saved = Path(story.frozen.folder) / "untracked" / Path(story.frozen.untracked[1]).relative_to("/")
     assert saved.read_text() == "WAS_HERE = True\n"
-    assert any("belong to no distribution" in warning for warning in story.frozen.warnings)
+    assert any("shim.pth and 1 more, which Python could import" in warning for warning in story.frozen.warnings)
 
 
 def test_a_rebuilt_wheel_says_so(story: Story) -> None:

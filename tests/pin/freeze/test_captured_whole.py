@@ -15,12 +15,12 @@ import pytest
 
 from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Finding
+from harness.frozen import Frozen
 from harness.pin import venvs
 from harness.pin.aside import replace_text
 from harness.pin.environments import RUNNING, environment
 from harness.pin.freeze import capture, write
 from harness.pin.freeze.capture import freeze
-from harness.pin.freeze.frozen import Frozen
 from harness.places import Places
 from harness.records import BuiltEnvironment, RunSpec
 from harness.run.prepare import prepare
