@@ -68,12 +68,12 @@ def doctor(
         _fix(question, where, yes, remove, json_)
         say("examining it again ...")
     with hashing(disable=json_) as progress:
-        diagnosis = diagnose(question, where, progress)
-    if deep:
-        say("importing torch and its kind, to see what they load ...")
+        if not deep:
+            return _answer(diagnose(question, where, progress), notes, json_)
         from harness.pin.doctor.examine import deepened
 
-        diagnosis = deepened(diagnosis, question, where)
+        say("importing torch and its kind as well, to see what they load ...")
+        diagnosis = deepened(question, where, progress)
     return _answer(diagnosis, notes, json_)
 
 
@@ -120,10 +120,10 @@ def _question(env: str | None, python: Path | None, lock: Path | None, where: Pl
             raise UsageError(f"{env} is not built here: harness sync {env}")
         return Question(built.python, built.lock, table, f"harness doctor {env}")
     assert python is not None
-    return _foreign(_interpreter(python), lock)
+    return _foreign(interpreter_of(python), lock)
 
 
-def _interpreter(given: Path) -> Path:
+def interpreter_of(given: Path) -> Path:
     """The Python that ``given`` is, or that is in it. Raises UsageError where there is none."""
     inside = given / "bin" / "python"
     found = (inside if given.is_dir() else given).absolute()

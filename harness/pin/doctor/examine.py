@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from harness.findings import Diagnosis, Finding
@@ -30,17 +31,17 @@ from harness.pin.doctor.stat_cache import StatCache
 from harness.pin.driver import driver_versions
 from harness.places import Places
 
-CHECKS: tuple[Check, ...] = (
+OF_BYTES: tuple[Check, ...] = (files.check, ownership.check)
+OF_STRUCTURE: tuple[Check, ...] = (
     mend.check,
     against_lock.check,
     as_built.check,
-    files.check,
-    ownership.check,
     paths.check,
     cuda.check,
     linkage.check,
     known.check,
 )
+"""These ask for the bytes of contested files alone, so they are made while the others are hashed."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,27 @@ def examine(
     """
     installation = installation or read(ask(question.python))
     index = memory.folder(question.name, installation.layout.prefix, where) / "index"
-    cache = StatCache.load(index)
-    hashed = digests.digests(installation, cache, progress, limit)
+    first = digests.digests(_contested(installation), StatCache.load(index))
+    case = _case(question, installation, first)
+    with ThreadPoolExecutor(1) as beside:
+        structure = beside.submit(_findings, case, OF_STRUCTURE)
+        hashed = digests.digests(installation, StatCache.load(index).with_more(first.remembered), progress, limit)
+        findings = structure.result()
     hashed.remembered.save(index)
+    case = _case(question, installation, hashed)
+    return Examined(case, _diagnosis(question, case, (*findings, *_findings(case, OF_BYTES)), hashed))
+
+
+def _contested(installation: Installation) -> Installation:
+    """Only the claims of files that several distributions claim."""
+    contested = {path for path, claims in installation.owners.items() if len(claims) > 1}
+    claimed = (replace(d, claims=tuple(c for c in d.claims if c.path in contested)) for d in installation.distributions)
+    return replace(installation, distributions=tuple(claimed))
+
+
+def _case(question: Question, installation: Installation, hashed: Digests) -> Case:
     driver, driver_cuda = driver_versions()
-    case = Case(
+    return Case(
         installation=replace(installation, unreadable={**installation.unreadable, **hashed.unreadable}),
         lock=question.lock,
         pins=against_lock.applicable_pins(question.lock, installation.layout) if question.lock else {},
@@ -81,12 +98,10 @@ def examine(
         driver=driver,
         driver_cuda=driver_cuda,
     )
-    return Examined(case, _diagnosis(question, case, tuple(_findings(case)), hashed))
 
 
-def _findings(case: Case) -> Iterator[Finding]:
-    for check in CHECKS:
-        yield from check(case)
+def _findings(case: Case, checks: Sequence[Check]) -> tuple[Finding, ...]:
+    return tuple(finding for check in checks for finding in check(case))
 
 
 def _diagnosis(question: Question, case: Case, findings: tuple[Finding, ...], hashed: Digests) -> Diagnosis:
@@ -105,10 +120,10 @@ def _diagnosis(question: Question, case: Case, findings: tuple[Finding, ...], ha
     ).sorted()
 
 
-def deepened(diagnosis: Diagnosis, question: Question, where: Places) -> Diagnosis:
-    """``diagnosis`` and what a process loads: torch, and what is installed of its kind, are imported there once."""
+def deepened(question: Question, where: Places, progress: Progress | None = None) -> Diagnosis:
+    """The diagnosis with what a process loads: torch, and what is installed of its kind, are imported there once."""
     begun = time.perf_counter()
-    case = examine(question, where).case
-    deep = tuple(loaded.check_probe(case))
-    seconds = diagnosis.seconds + time.perf_counter() - begun
-    return replace(diagnosis, findings=(*diagnosis.findings, *deep), seconds=seconds).sorted()
+    examined = examine(question, where, progress)
+    deep = tuple(loaded.check_probe(examined.case))
+    findings = (*examined.diagnosis.findings, *deep)
+    return replace(examined.diagnosis, findings=findings, seconds=time.perf_counter() - begun).sorted()

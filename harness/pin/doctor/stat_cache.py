@@ -62,6 +62,10 @@ class StatCache:
             digests |= {(path, algorithm): digest for path, digest in zip(paths, column, strict=True) if digest}
         return cls(stats, digests)
 
+    def with_more(self, other: StatCache) -> StatCache:
+        """This and ``other``, whose word is the newer one."""
+        return StatCache({**self.stats, **other.stats}, {**self.digests, **other.digests})
+
     def save(self, path: Path) -> None:
         """Write it to ``path``, which another process reads whole, old or new. Raises OSError where it cannot."""
         algorithms = sorted({algorithm for _, algorithm in self.digests})
