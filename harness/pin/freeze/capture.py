@@ -25,6 +25,7 @@ from harness.pin.doctor.stat_cache import StatCache
 from harness.pin.environments import find_python, load_environments
 from harness.pin.freeze import saved_caches, surroundings, wheels, write
 from harness.pin.freeze.listing import Listing, extra_index
+from harness.pin.freeze.match import Digests
 from harness.pin.freeze.pace import Paced
 from harness.pin.freeze.surroundings import write_json
 from harness.pin.indexes import pip_settings
@@ -100,10 +101,7 @@ class _Capture:
         pace = Paced(self.say)
         known = digests(self.installation, StatCache(), lambda done, of: pace.say(_read_so_far(done, of))).known
         chosen = wheels.choose(self.installation, known, listing, folder, day, self.say)
-        if any(name.replace("_", "-") in self.installation.by_name for name in MODULES):
-            self.say("importing torch and its kind, to see what they load ...")
-        loaded, failures = surroundings.loaded(self.installation, known)
-        write_json(self.aside / "record" / "loaded.json", loaded)
+        loaded, failures = self._load(known)
         large = [one for one in chosen.kept if one.bytes > LARGE]
         small = [one for one in chosen.kept if 0 < one.bytes <= LARGE]
         on_extra = any(one.source == "index" and "+" in one.version for one in chosen.kept)
@@ -127,13 +125,21 @@ class _Capture:
             wheels=(*([str(spots.wheels)] if small else []), *([str(spots.large)] if large else [])),
             bytes_in_git=sum(one.bytes for one in small),
             bytes_elsewhere=sum(one.bytes for one in large),
-            loaded=len(loaded),
+            loaded=loaded,
             warnings=(
                 *warnings(chosen, untracked, layout, broken),
                 *(_made_anew(name, path) for name, path in wheels.changed_scripts(self.installation, known)),
                 *map(_not_imported, failures),
             ),
         )
+
+    def _load(self, known: Digests) -> tuple[int, tuple[Failure, ...]]:
+        """Write down what the environment loads; returns how many libraries, and what could not be imported."""
+        if any(name.replace("_", "-") in self.installation.by_name for name in MODULES):
+            self.say("importing torch and its kind, to see what they load ...")
+        loaded, failures = surroundings.loaded(self.installation, known)
+        write_json(self.aside / "record" / "loaded.json", loaded)
+        return len(loaded), failures
 
     def _save_untracked(self, paths: Sequence[str], folder: Path) -> list[str]:
         """Copy what no wheel has; a warning where it is too much of it."""
@@ -142,7 +148,7 @@ class _Capture:
         for path in paths:
             target = folder / Path(path).relative_to("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # a link that leads nowhere
+            with suppress(FileNotFoundError, PermissionError):  # a link that leads nowhere, another user's file
                 shutil.copy2(path, target)
         return []
 
@@ -158,7 +164,11 @@ class _Capture:
         warned = [
             f"{path} may hold what other environments of this user compiled, too: all was copied" for path in shared
         ]
-        return saved_caches.save(found, folder, Paced(self.say)), warned
+        try:
+            return saved_caches.save(found, folder, Paced(self.say)), warned
+        except OSError as error:  # the environment itself is worth more than its caches
+            shutil.rmtree(folder)
+            return None, [f"the compile caches were not copied: {error}"]
 
     def _put(self, frozen: Frozen, record: Path) -> None:
         spots = write.spots(self.name, self.where)
@@ -188,10 +198,14 @@ class _Capture:
             has = f"this machine's Python {version} is {here}" if found else f"this machine has no Python {version}"
             return replace(frozen.caches, why_not=f"{has}, and a cache is kept for {frozen.python} alone")
         lock = Lock(self.name, (version,), frozen.lock_digest, (), frozen.lock)
-        root = surroundings.cache_root(self.name, lock, facts, self.installation.layout, self.where)
-        if not saved_caches.fill(Path(frozen.folder) / "caches", root.path, Paced(self.say)):
-            return replace(frozen.caches, why_not=f"{root.path} is not empty")
-        return replace(frozen.caches, root=str(root.path))
+        try:
+            root = surroundings.cache_root(self.name, lock, facts, self.installation.layout, self.where)
+            filled = saved_caches.fill(Path(frozen.folder) / "caches", root.path, Paced(self.say))
+        except OSError as error:  # the capture is complete without
+            return replace(frozen.caches, why_not=f"they could not be copied: {error}")
+        return replace(
+            frozen.caches, root=str(root.path) if filled else "", why_not="" if filled else "it is not empty"
+        )
 
 
 def warnings(

@@ -19,7 +19,7 @@ from harness.frozen import Frozen
 from harness.pin import venvs
 from harness.pin.aside import replace_text
 from harness.pin.environments import RUNNING, environment
-from harness.pin.freeze import capture, write
+from harness.pin.freeze import capture, saved_caches, write
 from harness.pin.freeze.capture import freeze
 from harness.places import Places
 from harness.records import BuiltEnvironment, RunSpec
@@ -289,6 +289,31 @@ def test_a_run_of_the_captured_environment_starts_with_the_saved_caches(
     assert prepared.cache_before == frozen.caches.state
     assert (prepared.cache_before.entries, prepared.cache_before.bytes) == (1, 8)
     assert folder.joinpath("entry").read_bytes() == b"compiled"
+
+
+def test_caches_that_cannot_be_copied_do_not_cost_the_capture(
+    place: tuple[Path, Places, Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, where, _ = place
+    folder = tmp_path / "caches" / "TRITON_CACHE_DIR"
+    folder.mkdir(parents=True)
+    (folder / "kernel").touch()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saved_caches, "fill", full)
+    frozen = captured(python, where, "unfilled")
+    assert frozen.caches is not None
+    assert (frozen.caches.root, frozen.caches.why_not) == (
+        "",
+        "they could not be copied: [Errno 28] No space left on device",
+    )
+    monkeypatch.setattr(saved_caches, "save", full)
+    frozen = captured(python, where, "uncopied")
+    assert frozen.caches is None
+    assert frozen.warnings == ("the compile caches were not copied: [Errno 28] No space left on device",)
+    assert not (Path(frozen.folder) / "caches").exists()
 
 
 def test_the_record_says_where_it_ran(place: tuple[Path, Places, Index]) -> None:
