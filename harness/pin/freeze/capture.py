@@ -203,9 +203,8 @@ class _Capture:
             filled = saved_caches.fill(Path(frozen.folder) / "caches", root.path, Paced(self.say))
         except OSError as error:  # the capture is complete without
             return replace(frozen.caches, why_not=f"they could not be copied: {error}")
-        return replace(
-            frozen.caches, root=str(root.path) if filled else "", why_not="" if filled else "it is not empty"
-        )
+        why_not = "" if filled else f"{root.path} is not empty"
+        return replace(frozen.caches, root="" if why_not else str(root.path), why_not=why_not)
 
 
 def warnings(
