@@ -41,9 +41,9 @@ healthy environment has not found the break, and its cell is a dash.
     python3 noxfile.py -s bench -- twelve
 
 `pip check` and `uv pip check` compare names and versions with what the packages ask for; `uv pip sync --dry-run`
-compares them with the lock. None of the three reads an installed file. Of the doctor's findings the two worst
-are shown. The last column is the environment after `harness doctor --fix`, with `--remove` for what the lock does not have:
-examined again it is healthy, or the command for what is left, which no package owns.
+compares them with the lock. None of the three reads an installed file. Of the doctor's findings the two worst are
+shown. The last column is the environment after `harness doctor --fix`, with `--remove` for what the lock does not
+have: examined again it is healthy, or the command for what is left, which no package owns.
 
 """
 
