@@ -21,6 +21,7 @@ _COMMANDS: Mapping[str, str] = {
     "envs": "environments:envs_command",
     "sync": "environments:sync",
     "doctor": "doctor:doctor",
+    "freeze": "freeze:freeze",
 }
 """Where each command is. Only the file of the one that is asked for is loaded: all of them take most of a second."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from harness.records import Value, canonical, digest, known_fields
 
@@ -93,3 +93,36 @@ class Diagnosis:
             "unchecked": tuple(data.get("unchecked", ())),
         }
         return known_fields(cls, {**data, **parts})
+
+
+class Step(NamedTuple):
+    """One thing to do to one distribution; the environment's own, where ``name`` is empty."""
+
+    action: Literal["roll back", "remove", "reinstall"]
+    name: str
+    version: str
+    why: str
+
+
+class Untouched(NamedTuple):
+    """What the plan leaves as it is, why, and what would change it."""
+
+    subject: str
+    why: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What mending does, in this order, and what it does not."""
+
+    steps: tuple[Step, ...]
+    untouched: tuple[Untouched, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing that it may do."""
+        return not self.steps
+
+    def names(self, action: str) -> frozenset[str]:
+        return frozenset(step.name for step in self.steps if step.action == action)

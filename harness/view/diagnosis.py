@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import figures
-from harness.findings import SEVERITIES, Diagnosis, Evidence, Finding, Severity
+from harness.findings import SEVERITIES, Diagnosis, Evidence, Finding, Plan, Severity
 
 STYLES: Mapping[Severity, str] = {"broken": "bold red", "dangerous": "red", "drift": "yellow", "note": "dim"}
 
@@ -50,13 +50,15 @@ def report(diagnosis: Diagnosis, notes: bool = False) -> RenderableType:
     hidden = len(diagnosis.findings) - len(shown)
     if hidden:
         parts.append(Text(f"{hidden} note{'s' if hidden > 1 else ''}: shown with --notes", style="dim"))
-    if shown:
-        parts.append(Text.assemble(("to mend: ", "bold"), _commands(shown)))
+    if commands := _commands(shown):
+        parts.append(Text.assemble(("to mend: ", "bold"), commands))
     return Group(*parts)
 
 
 def _finding(finding: Finding, prefix: str) -> RenderableType:
     title = Text.assemble((f"{finding.severity:<9} ", STYLES[finding.severity]), finding.summary)
+    if finding.severity == "note":
+        return title
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column(overflow="fold")
@@ -83,7 +85,7 @@ def _lines(value: Evidence, prefix: str) -> Sequence[str]:
 
 def _commands(findings: Sequence[Finding]) -> str:
     """Every mending command once, those of the worst findings first."""
-    return "\n         ".join(dict.fromkeys(finding.fix for finding in findings if finding.fix)) or "nothing to type"
+    return "\n         ".join(dict.fromkeys(finding.fix for finding in findings if finding.fix))
 
 
 def plan(steps: Plan, name: str) -> RenderableType:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from harness.errors import EnvironmentFault, UsageError
-from harness.findings import Finding
+from harness.findings import Finding, Plan, Step, Untouched
 from harness.pin.aside import Say
 from harness.pin.doctor import journal
 from harness.pin.doctor.case import Case
@@ -33,39 +31,6 @@ _OF_ITS_OWN = frozenset(
     }
 )
 """Kinds of findings that end when the distribution is installed again."""
-
-
-class Step(NamedTuple):
-    """One thing to do to one distribution; the environment's own, where ``name`` is empty."""
-
-    action: Literal["roll back", "remove", "reinstall"]
-    name: str
-    version: str
-    why: str
-
-
-class Untouched(NamedTuple):
-    """What the plan leaves as it is, why, and what would change it."""
-
-    subject: str
-    why: str
-    command: str
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What mending does, in this order, and what it does not."""
-
-    steps: tuple[Step, ...]
-    untouched: tuple[Untouched, ...]
-
-    @property
-    def nothing(self) -> bool:
-        """Whether there is nothing that it may do."""
-        return not self.steps
-
-    def names(self, action: str) -> frozenset[str]:
-        return frozenset(step.name for step in self.steps if step.action == action)
 
 
 def check(case: Case) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.findings import Finding
+from harness.findings import Finding, Plan
 from harness.pin.doctor import mend
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.examine import Examined, examine
@@ -48,11 +48,11 @@ class Locked:
         """Everything above a note."""
         return [finding for finding in self.examine().diagnosis.findings if finding.severity != "note"]
 
-    def plan(self, *remove: str) -> mend.Plan:
+    def plan(self, *remove: str) -> Plan:
         found = self.examine()
         return mend.plan(found.case, found.diagnosis.findings, remove)
 
-    def mend(self, *remove: str) -> mend.Plan:
+    def mend(self, *remove: str) -> Plan:
         """Plan, carry it out, and return it."""
         found = self.examine()
         made = mend.plan(found.case, found.diagnosis.findings, remove)
