@@ -14,16 +14,23 @@ class Places:
     root    the checkout: ``envs/``, ``harness/``, ``experiments/``
     state   what can be made again: environments, compile caches, models, the MLflow store
     runs    the run folders: the truth, and the only thing here worth a backup
+    image   environments that are built already and stay as they are: an image's
     """
 
     root: Path
     state: Path
     runs: Path
+    image: Path | None = None
 
     @property
     def envs(self) -> Path:
-        """Built environments, one folder a (name, lock digest, Python)."""
+        """Where environments are built, one folder a (name, lock digest, Python)."""
         return self.state / "envs"
+
+    def environment(self, folder: str) -> Path:
+        """Where the environment with this folder's name is, or would be built."""
+        ready = self.image / folder if self.image else None
+        return ready if ready and ready.is_dir() else self.envs / folder
 
     @property
     def caches(self) -> Path:
@@ -42,8 +49,12 @@ class Places:
 
 
 def places() -> Places:
-    """This checkout's places; ``HARNESS_STATE`` and ``HARNESS_RUNS`` move the two that grow."""
+    """This checkout's places; ``HARNESS_STATE`` and ``HARNESS_RUNS`` move the two that grow.
+
+    ``HARNESS_ENVS`` names a folder of environments that are built already, as an image has them.
+    """
     root = Path(__file__).resolve().parents[1]
     state = Path(os.environ.get("HARNESS_STATE") or root / ".harness").absolute()
     runs = Path(os.environ.get("HARNESS_RUNS") or root / "runs").absolute()
-    return Places(root=root, state=state, runs=runs)
+    image = os.environ.get("HARNESS_ENVS")
+    return Places(root=root, state=state, runs=runs, image=Path(image).absolute() if image else None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.errors import EnvironmentFault
 from harness.pin.aside import MARKER, Say, build_once, exclusive, is_complete, lock_file, replace_text, say_on_stderr
-from harness.pin.doctor import as_built
+from harness.pin.doctor.checks import as_built
 from harness.pin.environments import by_preference, choose_python, environment, load_environments, lock_for
 from harness.pin.first_uv import fetch_uv
 from harness.pin.indexes import IndexSettings, local_path, pip_settings, uv_variables
@@ -74,7 +74,7 @@ class Built:
 def _target(env: Environment, version: str, where: Places) -> Built:
     """Where ``env`` is, or would be, under the Python ``version``."""
     lock = lock_for(env, version, where)
-    folder = where.envs / f"{env.name}-{lock.digest[:12]}-py{version}"
+    folder = where.environment(f"{env.name}-{lock.digest[:12]}-py{version}")
     packages = folder / "lib" / f"python{version}" / "site-packages"
     return Built(env.name, folder, folder / "bin" / "python", packages, version, lock)
 

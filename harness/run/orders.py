@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -81,4 +82,4 @@ def built_from_lock(
     for path in envs.glob(f"{name}-py*.txt"):
         path.unlink()  # a lock for one Python would come before the recorded one
     shutil.copyfile(lock, envs / f"{name}.txt")
-    return built(name, Places(root=under, state=where.state, runs=where.runs), python, say)
+    return built(name, replace(where, root=under), python, say)

@@ -1,0 +1,83 @@
+# The pinned image: `nox -s image -- ENV` builds it, with the labels; docs/image.md says how to run it.
+# A stage an environment, each with nothing but what its lock pins by hash; the last stage has what runs, and no more.
+
+ARG BASE_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+ARG PYTHON=3.11
+
+FROM ${BASE_IMAGE} AS base
+ARG BASE_IMAGE
+ARG PYTHON
+RUN command -v "python${PYTHON}" >/dev/null \
+    || { echo "error: the base ${BASE_IMAGE} has $(python3 --version 2>/dev/null || echo "no Python"), not Python ${PYTHON}" >&2; exit 1; }
+WORKDIR /opt/dflash
+
+# The tools (nox, uv) build the others. `.build` has this build's package index and wheels, where it needs any; it and
+# everything else in these stages stays behind.
+FROM base AS tools
+ARG PYTHON
+ENV PYTHONHASHSEED=0
+COPY noxfile.py .buil[d] .build/
+COPY envs envs/
+COPY harness/*.py harness/
+COPY harness/pin harness/pin/
+RUN "python${PYTHON}" -m harness.pin.image.inside tools
+
+FROM tools AS harness
+ARG PYTHON
+RUN "python${PYTHON}" -m harness.pin.image.inside harness
+
+FROM tools AS data
+ARG PYTHON
+RUN "python${PYTHON}" -m harness.pin.image.inside data
+
+FROM tools AS training
+ARG PYTHON
+ARG ENV
+RUN "python${PYTHON}" -m harness.pin.image.inside "${ENV:?name an environment: --build-arg ENV=cpu}"
+
+FROM base
+ARG PYTHON
+# torch compiles with g++ (inductor) and gcc against Python's headers (Triton) while it trains.
+# The versions are those of Debian's stable release on the day of the build.
+# hadolint ignore=DL3008
+RUN headers="$("python${PYTHON}" -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+    && apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends gcc g++ \
+        $([ -e "${headers}/Python.h" ] || echo "python${PYTHON}-dev") \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/ldconfig /var/cache/debconf /var/log/*
+
+COPY --from=tools /opt/dflash/.harness .harness/
+COPY --from=data /opt/dflash/.harness .harness/
+COPY --from=harness /opt/dflash/.harness .harness/
+COPY --from=training /opt/dflash/.harness .harness/
+COPY noxfile.py pyproject.toml LICENSE ./
+COPY envs envs/
+COPY experiments experiments/
+COPY harness harness/
+RUN ln -s .harness/envs/harness-* .venv \
+    && ln -s /opt/dflash/.venv/bin/harness /usr/local/bin/harness \
+    && PYTHONHASHSEED=0 "python${PYTHON}" -m compileall -q --invalidation-mode unchecked-hash harness experiments \
+    && mkdir -m 1777 /state /runs
+
+ARG ENV
+ARG LOCK
+ARG REVISION
+ARG SOURCE_DATE
+LABEL org.opencontainers.image.title="dflash-harness" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${SOURCE_DATE}" \
+      dflash.environment="${ENV}" \
+      dflash.lock="${LOCK}"
+# USER: whoever it runs as need not be in /etc/passwd.
+ENV HARNESS_ENVS=/opt/dflash/.harness/envs \
+    HARNESS_STATE=/state \
+    HARNESS_RUNS=/runs \
+    HARNESS_IMAGE_ENVIRONMENT="${ENV}" \
+    HARNESS_IMAGE_LOCK="${LOCK}" \
+    HARNESS_IMAGE_REVISION="${REVISION}" \
+    HOME=/state \
+    USER=dflash \
+    PYTHONDONTWRITEBYTECODE=1
+VOLUME ["/state", "/runs"]
+USER 1000:1000
+ENTRYPOINT ["harness"]
