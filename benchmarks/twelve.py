@@ -18,10 +18,10 @@ from pathlib import Path
 
 from harness.findings import Finding
 from harness.pin import venvs
-from harness.pin.doctor import mend
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.doctor.examine import examine
+from harness.pin.doctor.mending import mend
 from harness.pin.environments import RUNNING, environment, lock_for
 from harness.places import places
 from tests.pin.doctor.locked import Locked, build, download, only_from

@@ -21,15 +21,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
-from harness.pin.doctor.case import Case
-from harness.pin.doctor.diagnose import Question, diagnose
-from harness.pin.doctor.digests import digests
-from harness.pin.doctor.files import check
-from harness.pin.doctor.installation import Installation
-from harness.pin.doctor.layout import ask
-from harness.pin.doctor.read import read
-from harness.pin.doctor.stat_cache import StatCache
-from harness.pin.doctor.tree import signature, walk
+from harness.pin.doctor.case import Case, Question
+from harness.pin.doctor.checks.files import check
+from harness.pin.doctor.diagnose import diagnose
+from harness.pin.doctor.installed.digests import digests
+from harness.pin.doctor.installed.installation import Installation
+from harness.pin.doctor.installed.layout import ask
+from harness.pin.doctor.installed.read import read
+from harness.pin.doctor.installed.stat_cache import StatCache
+from harness.pin.doctor.installed.tree import signature, walk
 from harness.places import Places, places
 from harness.run.guard import FOREIGN_LIMIT_BYTES
 

@@ -79,8 +79,8 @@ def doctor(
 
 def _fix(question: Question, where: Places, yes: bool, remove: tuple[str, ...], json_: bool) -> None:
     """Show the plan, ask, carry it out. Raises UsageError where there is nobody to ask, or no lock to mend from."""
-    from harness.pin.doctor import mend
     from harness.pin.doctor.examine import examine
+    from harness.pin.doctor.mending import mend
 
     with hashing(disable=json_) as progress:
         examined = examine(question, where, progress)
@@ -144,7 +144,7 @@ def _foreign(python: Path, lock: Path | None) -> Question:
 
 
 def _if_uninstalled(question: Question, name: str, where: Places, json_: bool) -> int:
-    from harness.pin.doctor import ownership
+    from harness.pin.doctor.checks import ownership
     from harness.pin.doctor.examine import examine
 
     with hashing(disable=json_) as progress:

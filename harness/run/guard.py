@@ -10,7 +10,7 @@ from harness.pin import environments
 from harness.pin.aside import Say
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
-from harness.pin.doctor.digests import Progress
+from harness.pin.doctor.installed.digests import Progress
 from harness.places import Places
 from harness.records import BuiltEnvironment
 from harness.run.prepare import variables

@@ -15,11 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
-from harness.pin.doctor.layout import ask
-from harness.pin.doctor.ldso import file_name, folder_of
-from harness.pin.doctor.loaded import TWICE, stem
-from harness.pin.doctor.maps import LoadedLibrary, Mapped, identified, is_changed, mapped_by, root_of
-from harness.pin.doctor.read import read
+from harness.pin.doctor.installed.layout import ask
+from harness.pin.doctor.installed.read import read
+from harness.pin.doctor.linking.ldso import file_name, folder_of
+from harness.pin.doctor.linking.loaded import TWICE, stem
+from harness.pin.doctor.linking.maps import LoadedLibrary, Mapped, identified, is_changed, mapped_by, root_of
 from harness.records import Value
 
 FIRST_LOOK_S, LONGEST_WAIT_S = 0.5, 60.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.findings import Finding
-from harness.pin.doctor.installation import Claim, Distribution, Installation
+from harness.pin.doctor.installed.installation import Claim, Distribution, Installation
 from harness.records import Environment, Lock, Pin
 
 

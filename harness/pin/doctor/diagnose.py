@@ -6,11 +6,12 @@ import time
 from dataclasses import replace
 
 from harness.findings import Diagnosis
-from harness.pin.doctor import memory, tree
+from harness.pin.doctor import memory
 from harness.pin.doctor.case import Question
-from harness.pin.doctor.digests import Progress
-from harness.pin.doctor.layout import ask
-from harness.pin.doctor.stat_cache import moment, settled
+from harness.pin.doctor.installed import tree
+from harness.pin.doctor.installed.digests import Progress
+from harness.pin.doctor.installed.layout import ask
+from harness.pin.doctor.installed.stat_cache import moment, settled
 from harness.places import Places
 
 
@@ -28,7 +29,7 @@ def diagnose(
     if remembered := memory.recall(question, layout, walked.files, where):
         return replace(remembered, hashed_bytes=0, seconds=time.perf_counter() - begun)
     from harness.pin.doctor.examine import examine  # every check: a quarter of a second to load
-    from harness.pin.doctor.read import read
+    from harness.pin.doctor.installed.read import read
 
     installation = read(layout, walked)
     diagnosis = examine(question, where, progress, installation, limit).diagnosis

@@ -8,26 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from harness.findings import Diagnosis, Finding
-from harness.pin.doctor import (
-    against_lock,
-    as_built,
-    cuda,
-    digests,
-    files,
-    known,
-    linkage,
-    loaded,
-    memory,
-    mend,
-    ownership,
-    paths,
-)
+from harness.pin.doctor import memory
 from harness.pin.doctor.case import Case, Check, Question
-from harness.pin.doctor.digests import Digests, Progress
-from harness.pin.doctor.installation import Installation
-from harness.pin.doctor.layout import ask
-from harness.pin.doctor.read import read
-from harness.pin.doctor.stat_cache import StatCache
+from harness.pin.doctor.checks import against_lock, as_built, files, known, ownership, paths
+from harness.pin.doctor.cuda import check as cuda
+from harness.pin.doctor.installed import digests
+from harness.pin.doctor.installed.digests import Digests, Progress
+from harness.pin.doctor.installed.installation import Installation
+from harness.pin.doctor.installed.layout import ask
+from harness.pin.doctor.installed.read import read
+from harness.pin.doctor.installed.stat_cache import StatCache
+from harness.pin.doctor.linking import linkage, loaded
+from harness.pin.doctor.mending import mend
 from harness.pin.driver import driver_versions
 from harness.places import Places
 

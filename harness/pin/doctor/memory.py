@@ -13,11 +13,13 @@ from pathlib import Path
 
 from harness.findings import Diagnosis
 from harness.pin.aside import replace_text
-from harness.pin.doctor import as_built, journal, tree
 from harness.pin.doctor.case import Question
-from harness.pin.doctor.installation import Layout, Stat
-from harness.pin.doctor.ld_cache import CACHE, SYSTEM_FOLDERS
-from harness.pin.doctor.stat_cache import StatCache
+from harness.pin.doctor.checks import as_built
+from harness.pin.doctor.installed import tree
+from harness.pin.doctor.installed.installation import Layout, Stat
+from harness.pin.doctor.installed.stat_cache import StatCache
+from harness.pin.doctor.linking.ld_cache import CACHE, SYSTEM_FOLDERS
+from harness.pin.doctor.mending import journal
 from harness.pin.driver import driver_versions
 from harness.pin.fingerprint import variable_facts
 from harness.places import Places
@@ -86,7 +88,7 @@ def _key(question: Question, layout: Layout, found: Mapping[str, Stat], elsewher
             "linker": _stamp(str(CACHE)),
             "driver": driver_versions(),
             "marks": [_stamp(f"{layout.prefix}/{name}") for name in (as_built.FILE, journal.FOLDER)],
-            "doctor": [_stamp(str(path)) for path in sorted(Path(__file__).parent.iterdir()) if path.is_file()],
+            "doctor": [_stamp(str(path)) for path in sorted(Path(__file__).parent.rglob("*.[pt]*")) if path.is_file()],
         }
     )
 

@@ -15,13 +15,13 @@ from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Finding
 from harness.frozen import Frozen, SavedCaches
 from harness.pin.aside import Say, exclusive
-from harness.pin.doctor import layout as layouts
-from harness.pin.doctor.digests import digests
-from harness.pin.doctor.installation import Installation, Layout
-from harness.pin.doctor.loaded import MODULES
-from harness.pin.doctor.probe import Failure
-from harness.pin.doctor.read import read
-from harness.pin.doctor.stat_cache import StatCache
+from harness.pin.doctor.installed import layout as layouts
+from harness.pin.doctor.installed.digests import digests
+from harness.pin.doctor.installed.installation import Installation, Layout
+from harness.pin.doctor.installed.read import read
+from harness.pin.doctor.installed.stat_cache import StatCache
+from harness.pin.doctor.linking.loaded import MODULES
+from harness.pin.doctor.linking.probe import Failure
 from harness.pin.environments import find_python, load_environments
 from harness.pin.freeze import saved_caches, surroundings, wheels, write
 from harness.pin.freeze.listing import Listing, extra_index

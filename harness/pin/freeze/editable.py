@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.pin.doctor.installation import Distribution
+from harness.pin.doctor.installed.installation import Distribution
 
 _PROJECT = ("pyproject.toml", "setup.py", "setup.cfg")
 _BESIDE = frozenset(

@@ -13,7 +13,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from harness.pin.doctor.installation import Distribution
+from harness.pin.doctor.installed.installation import Distribution
 from harness.pin.indexes import IndexSettings, host, local_path, opened, page_links
 
 PYTORCH = "https://download.pytorch.org/whl"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.pin.doctor.installation import Distribution, Layout
+from harness.pin.doctor.installed.installation import Distribution, Layout
 from harness.pin.freeze.listing import Listing, Wheel, likeliest
 from harness.pin.freeze.ranges import WHOLE_LIMIT, RangeFile
 from harness.pin.freeze.scheme import Scheme, claims, is_bytecode, is_installers, scheme

@@ -23,7 +23,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, parse_tag
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import EnvironmentFault
-from harness.pin.doctor.installation import Claim, Distribution, Installation
+from harness.pin.doctor.installed.installation import Claim, Distribution, Installation
 from harness.pin.freeze import editable
 from harness.pin.freeze.editable import Sources
 from harness.pin.freeze.match import digest_on_disk, record_spelling

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.pin.doctor.installation import Claim, Distribution, Layout
-from harness.pin.doctor.read import root_of
+from harness.pin.doctor.installed.installation import Claim, Distribution, Layout
+from harness.pin.doctor.installed.read import root_of
 
 _INSTALLERS = frozenset(
     {"INSTALLER", "REQUESTED", "RECORD", "RECORD.jws", "RECORD.p7s"}

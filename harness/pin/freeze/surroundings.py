@@ -13,9 +13,9 @@ from typing import Any
 from harness.errors import UsageError
 from harness.pin import caches, fingerprint, gpus
 from harness.pin.doctor.case import Case
-from harness.pin.doctor.installation import Installation, Layout
-from harness.pin.doctor.loaded import MODULES, describe
-from harness.pin.doctor.probe import Failure, probe
+from harness.pin.doctor.installed.installation import Installation, Layout
+from harness.pin.doctor.linking.loaded import MODULES, describe
+from harness.pin.doctor.linking.probe import Failure, probe
 from harness.pin.freeze.match import Digests, digest_on_disk
 from harness.pin.interpreter import answer_of
 from harness.pin.machine import cpu_model, gpu_facts, machine_facts

@@ -12,8 +12,8 @@ from harness.errors import EnvironmentFault
 from harness.frozen import Kept, LeftOut
 from harness.pin.aside import Say
 from harness.pin.doctor.case import Case
-from harness.pin.doctor.installation import Distribution, Installation
-from harness.pin.doctor.launchers import only_launcher_differs
+from harness.pin.doctor.checks.launchers import only_launcher_differs
+from harness.pin.doctor.installed.installation import Distribution, Installation
 from harness.pin.freeze import rebuild
 from harness.pin.freeze.listing import Listing
 from harness.pin.freeze.match import Digests, Match, match

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.findings import Finding
-from harness.pin.doctor.against_lock import applicable_pins
 from harness.pin.doctor.case import Case
-from harness.pin.doctor.installation import Installation
-from harness.pin.doctor.layout import ask
-from harness.pin.doctor.read import read
+from harness.pin.doctor.checks.against_lock import applicable_pins
+from harness.pin.doctor.installed.installation import Installation
+from harness.pin.doctor.installed.layout import ask
+from harness.pin.doctor.installed.read import read
 from harness.pin.locks import pins_digest
 from harness.records import Lock, Pin
 from tests.pin.doctor.wheels import site_packages

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.pin.doctor import journal
+from harness.pin.doctor.mending import journal
 
 CHANGES = tuple((os, name) for name in ("rename", "replace", "mkdir", "rmdir", "unlink"))
 """Every call of the operating system by which an exchange changes the disk."""

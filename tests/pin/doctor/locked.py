@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.findings import Finding, Plan
-from harness.pin.doctor import mend
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.examine import Examined, examine
+from harness.pin.doctor.mending import mend
 from harness.pin.locks import read_lock
 from harness.places import Places, places
 from harness.records import Lock

@@ -6,8 +6,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.pin.doctor.installation import Installation, Layout
-from harness.pin.doctor.read import read
+from harness.pin.doctor.installed.installation import Installation, Layout
+from harness.pin.doctor.installed.read import read
 from tests.pin.doctor.wheels import make_wheel
 
 TRACE = "torch/fx/_symbolic_trace.py"

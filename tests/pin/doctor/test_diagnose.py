@@ -57,7 +57,7 @@ def test_the_second_answer_is_remembered_and_the_same(
     assert first.ok
     assert findings(first) == set()
     assert first.hashed_bytes == first.bytes > 0
-    monkeypatch.setattr("harness.pin.doctor.read.read", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr("harness.pin.doctor.installed.read.read", lambda *_: pytest.fail("it was read again"))
     second = diagnose.diagnose(question, where)
     assert second.findings == first.findings
     assert (second.files, second.bytes, second.hashed_bytes) == (first.files, first.bytes, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.findings import Finding
-from harness.pin.doctor import journal
+from harness.pin.doctor.mending import journal
 from tests.pin.doctor.locked import Locked, build, download, only_from
 from tests.pin.doctor.placed import torch_files
 from tests.pin.doctor.wheels import install, make_wheel, pip

@@ -18,11 +18,11 @@ from harness.pin import venvs
 from harness.pin.caches import VARIABLES
 from harness.pin.check_lock import check_environment
 from harness.pin.compile_lock import compile_environment
-from harness.pin.doctor import layout as layouts
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
-from harness.pin.doctor.installation import Installation
-from harness.pin.doctor.read import read
+from harness.pin.doctor.installed import layout as layouts
+from harness.pin.doctor.installed.installation import Installation
+from harness.pin.doctor.installed.read import read
 from harness.pin.environments import RUNNING, environment
 from harness.pin.freeze.capture import freeze
 from harness.pin.freeze.rebuild import MARKER

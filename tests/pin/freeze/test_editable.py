@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.pin.doctor import layout as layouts
-from harness.pin.doctor.installation import Claim, Distribution
-from harness.pin.doctor.read import read
+from harness.pin.doctor.installed import layout as layouts
+from harness.pin.doctor.installed.installation import Claim, Distribution
+from harness.pin.doctor.installed.read import read
 from harness.pin.freeze.editable import sources
 from tests.pin.doctor.wheels import make_venv, pip
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.pin.doctor import layout as layouts
-from harness.pin.doctor.read import read
+from harness.pin.doctor.installed import layout as layouts
+from harness.pin.doctor.installed.read import read
 from harness.pin.freeze.listing import Listing, extra_index
 from harness.pin.freeze.match import Match, match
 from harness.pin.freeze.ranges import RangeFile

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from packaging.utils import parse_wheel_filename
 
 from harness.errors import EnvironmentFault
-from harness.pin.doctor import layout as layouts
-from harness.pin.doctor.read import read
+from harness.pin.doctor.installed import layout as layouts
+from harness.pin.doctor.installed.read import read
 from harness.pin.freeze.rebuild import MARKER, Origin, Rebuilt, wheel
 from harness.pin.venvs import find_uv
 from harness.places import places

@@ -1,0 +1,1 @@
+"""CUDA: families by table, torch's own build and needs, and the driver."""

@@ -1,0 +1,1 @@
+"""Mending from the lock: staged beside, exchanged by renaming, rolled back where anything fails."""
