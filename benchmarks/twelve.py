@@ -96,7 +96,7 @@ class Patient:
     variables: Mapping[str, str]  # beside the usual ones: of who works in the environment
 
     def question(self) -> Question:
-        return Question(self.env.python, self.env.lock, None, "harness doctor ENV", self.variables, "/")
+        return Question(self.env.python, self.env.lock, None, "", "harness doctor ENV", self.variables, "/")
 
     def ask(self, *command: str | Path) -> str:
         """What a tool answers: its exit code where it is not 0, and its words on one line."""

@@ -5,6 +5,7 @@ What only some answers need is imported where they do: an environment that has n
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -118,9 +119,9 @@ def _question(env: str | None, python: Path | None, lock: Path | None, where: Pl
         built = venvs.find(table.name, where)
         if built is None:
             raise UsageError(f"{env} is not built here: harness sync {env}")
-        return Question(built.python, built.lock, table, f"harness doctor {env}")
+        return Question(built.python, built.lock, table, env, f"harness doctor {env}")
     assert python is not None
-    return _foreign(interpreter_of(python), lock)
+    return _foreign(interpreter_of(python), lock, where)
 
 
 def interpreter_of(given: Path) -> Path:
@@ -132,15 +133,18 @@ def interpreter_of(given: Path) -> Path:
     return found
 
 
-def _foreign(python: Path, lock: Path | None) -> Question:
-    command = f"harness doctor --python {python}"
+def _foreign(python: Path, lock: Path | None, where: Places) -> Question:
+    """Somebody's Python. With a lock of ours, its table in envs.toml says more: the CUDA, and where wheels are."""
+    command = f"harness doctor --python {shlex.quote(str(python))}"
     if lock is None:
         return Question(python, command=command)
     if not lock.is_file():
         raise UsageError(f"there is no lock at {lock}")
     version = ".".join(interpreter.ask(python).version.split(".")[:2])
-    read = read_lock(lock.absolute(), lock.stem, (version,))
-    return Question(python, read, command=f"{command} --lock {lock}")
+    known = environments.load_environments(where).values()
+    table = next((env for env in known if environments.lock_path(env, version, where) == lock.resolve()), None)
+    read = read_lock(lock.absolute(), table.name if table else lock.stem, (version,))
+    return Question(python, read, table, command=f"{command} --lock {shlex.quote(str(lock.absolute()))}")
 
 
 def _if_uninstalled(question: Question, name: str, where: Places, json_: bool) -> int:

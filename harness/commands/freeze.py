@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -32,7 +33,9 @@ def freeze(python: Path, name: str | None, json_: bool) -> int:
     where = places()
     found = interpreter_of(python)
     with hashing(disable=json_) as progress:
-        diagnosis = diagnose(Question(found, command=f"harness doctor --python {found}"), where, progress)
+        diagnosis = diagnose(
+            Question(found, command=f"harness doctor --python {shlex.quote(str(found))}"), where, progress
+        )
     broken = [finding for finding in diagnosis.findings if finding.severity == "broken"]
     frozen = capture(found, name, where, say, broken)
     if json_:

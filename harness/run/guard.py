@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def question_of(order: Order, where: Places) -> Question:
     return Question(
         python=built.python,
         lock=built.lock,
+        name=built.name,
         environment=environments.environment(built.name, where) if built.name else None,
         command=_command(built, where),
         variables=variables(order.spec, built, where, order.code_folder, order.data),
@@ -54,7 +56,8 @@ def question_of(order: Order, where: Places) -> Question:
 
 def _command(built: BuiltEnvironment, where: Places) -> str:
     if built.lock is None:
-        return f"harness doctor --python {built.python}"
+        return f"harness doctor --python {shlex.quote(str(built.python))}"
     if Path(built.lock.path).is_relative_to(where.root / "envs"):
         return f"harness doctor {built.name}"
-    return f"harness doctor --python {built.python} --lock {built.lock.path}"
+    python, lock = (shlex.quote(str(path)) for path in (built.python, built.lock.path))
+    return f"harness doctor --python {python} --lock {lock}"

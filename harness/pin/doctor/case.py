@@ -17,6 +17,8 @@ from harness.records import Environment, Lock, Pin
 class Question:
     """What to diagnose, and against what.
 
+    environment  the table of envs.toml that the lock is of, where it is one of ours
+    name         of the environment, where it stands where the harness builds them
     command    what asks it, for the mending commands: "harness doctor cu130"
     variables  and cwd: of the process that would run in the environment
     """
@@ -24,13 +26,10 @@ class Question:
     python: Path
     lock: Lock | None = None
     environment: Environment | None = None
+    name: str = ""
     command: str = "harness doctor"
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     cwd: str = field(default_factory=os.getcwd)
-
-    @property
-    def name(self) -> str:
-        return self.environment.name if self.environment else ""
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,21 @@ class Case:
         return f"{self._python} -m pip install --force-reinstall --no-deps {wanted}"
 
     def uninstall(self, *names: str) -> str:
-        """The command that takes ``names`` away."""
-        return f"{self._python} -m pip uninstall -y {' '.join(names)}"
+        """The command that takes ``names`` away, and puts back what an uninstall of them takes from others."""
+        if self.lock is not None and self.environment and (locked := [name for name in names if name in self.pins]):
+            env = self.environment.name
+            return f"nox -s lock -- {env}  # once {', '.join(locked)} is out of envs/{env}.in"
+        if self.lock is not None:
+            return f"{self.command} --fix {' '.join(f'--remove {name}' for name in names)}"
+        command = f"{self._python} -m pip uninstall -y {' '.join(names)}"
+        losers = self._losers(names)
+        return f"{command} && {self.reinstall(*losers)}" if losers else command
+
+    def _losers(self, names: tuple[str, ...]) -> list[str]:
+        """Who shares files with ``names`` that Python or the loader would miss."""
+        shared = (claims for claims in self.installation.owners.values() if len(claims) > 1 and claims[0][1].size)
+        owners = ({distribution.name for distribution, _ in claims} for claims in shared)
+        return sorted(set().union(*(found for found in owners if found & set(names))) - set(names))
 
     @property
     def _python(self) -> str:

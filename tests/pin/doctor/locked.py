@@ -42,7 +42,7 @@ class Locked:
 
     def examine(self) -> Examined:
         variables: Mapping[str, str] = {}
-        return examine(Question(self.python, self.lock, None, "harness doctor x", variables, "/"), self.where)
+        return examine(Question(self.python, self.lock, None, "", "harness doctor x", variables, "/"), self.where)
 
     def findings(self) -> list[Finding]:
         """Everything above a note."""

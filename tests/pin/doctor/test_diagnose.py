@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from harness.errors import EnvironmentFault
 from harness.findings import Diagnosis, Finding
 from harness.pin.doctor import diagnose
 from harness.pin.doctor.case import Question
+from harness.pin.doctor.examine import examine
 from harness.pin.locks import read_lock
 from harness.places import Places
+from harness.records import Environment, Lock, Pin
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip, site_packages
 
 
@@ -185,3 +188,25 @@ def test_facts_are_the_same_wherever_the_environment_stands() -> None:
     assert own == {k: v for k, v in there.items() if k.startswith("environment.")}
     assert own.keys() == {"environment.doctor", "environment.doctor.file.changed.a"}
     assert here["context.doctor.file.changed.a"] == "a: /here/lib/a.py changed"
+
+
+def test_what_an_uninstall_takes_from_others_is_put_back_by_the_same_command(tmp_path: Path, where: Places) -> None:
+    python = make_venv(tmp_path / "venv")
+    shared = {"nvidia/nccl/lib/libnccl.so.2": b"13"}
+    install(
+        python,
+        make_wheel(tmp_path, "nvidia-nccl-cu13", "2.28.9", shared),
+        make_wheel(tmp_path, "nvidia-nccl-cu12", "2.27.5", {"nvidia/nccl/lib/libnccl.so.2": b"12"}),
+        make_wheel(tmp_path, "alone", "1.0", {"alone.py": b""}),
+    )
+    case = examine(Question(python, variables={}, cwd=str(tmp_path)), where).case
+    assert case.uninstall("nvidia-nccl-cu12") == (
+        f"{python} -m pip uninstall -y nvidia-nccl-cu12 && {case.reinstall('nvidia-nccl-cu13')}"
+    )
+    assert case.uninstall("alone") == f"{python} -m pip uninstall -y alone"
+
+    pins = {"nvidia-nccl-cu13": Pin("nvidia-nccl-cu13", "2.28.9", ())}
+    ours = Environment("cuda", "", ("3.11",))
+    locked = replace(case, lock=Lock("cuda", ("3.11",), "0", (), "x"), pins=pins, environment=ours, command="doctor")
+    assert locked.uninstall("alone", "nvidia-nccl-cu12") == "doctor --fix --remove alone --remove nvidia-nccl-cu12"
+    assert locked.uninstall("nvidia-nccl-cu13").startswith("nox -s lock -- cuda"), "what is locked leaves by its lock"

@@ -160,7 +160,9 @@ def test_the_table_is_added_and_the_rest_of_the_file_stays(story: Story) -> None
 
 def test_the_doctor_finds_nothing_wrong_with_it(story: Story) -> None:
     env = environment("ours", story.where)
-    found = diagnose(Question(story.built.python, story.built.lock, env, "harness doctor ours", {}, "/"), story.where)
+    found = diagnose(
+        Question(story.built.python, story.built.lock, env, "ours", "harness doctor ours", {}, "/"), story.where
+    )
     assert [finding for finding in found.findings if finding.severity != "note"] == []
     assert found.unchecked == ()
 

@@ -167,14 +167,7 @@ def _extra(case: Case, extra: Distribution) -> Finding:
         return Finding("lock.extra", "note", extra.name, summary, evidence)
     reason = f"{', '.join(wanted_by)} asked for it" if wanted_by else "nothing that is installed asks for it"
     summary = f"{extra.name} {extra.version} is installed and not in the lock; {reason}"
-    fix = f"{case.command} --fix --remove {extra.name}" if _shares(case, extra) else case.uninstall(extra.name)
-    return Finding("lock.extra", "drift", extra.name, summary, evidence, fix)
-
-
-def _shares(case: Case, extra: Distribution) -> bool:
-    """Whether a plain uninstall of ``extra`` would take files from a locked distribution."""
-    owners = case.installation.owners
-    return any(other.name in case.pins for claim in extra.claims for other, _ in owners[claim.path])
+    return Finding("lock.extra", "drift", extra.name, summary, evidence, case.uninstall(extra.name))
 
 
 def _seen_from_outside(case: Case, site: str, seen: list[Distribution]) -> Finding:

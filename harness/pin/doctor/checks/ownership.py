@@ -149,11 +149,7 @@ def _would_lose(case: Case, name: str) -> Iterator[Finding]:
         paths = [claim.path for claim in claims]
         severity: Severity = "drift" if _only_empty(claims) or all(map(_is_document, paths)) else "broken"
         summary = f"{other} would lose {_counted(paths)}: an uninstall of {name} deletes what both claim"
-        if case.lock is not None and name not in case.pins:
-            fix = f"{case.command} --fix --remove {name}"
-        else:
-            fix = f"{case.uninstall(name)} && {case.reinstall(other)}"
-        yield Finding("owner.would-lose", severity, other, summary, _paths(case, paths), fix)
+        yield Finding("owner.would-lose", severity, other, summary, _paths(case, paths), case.uninstall(name))
 
 
 def _would_go(case: Case, going: Distribution) -> Finding:
@@ -195,9 +191,7 @@ def _settled(case: Case, first: str, *others: str) -> str:
     leaving = [name for name in claimants if name not in staying]
     if not leaving:
         return case.reinstall(*staying)
-    if case.lock is not None and belongs(case, staying[0]):
-        return f"{case.command} --fix --remove {' '.join(leaving)}"
-    return f"{case.uninstall(*leaving)} && {case.reinstall(*staying)}"
+    return case.uninstall(*leaving)
 
 
 def _only_empty(claims: Sequence[Claim]) -> bool:

@@ -95,7 +95,7 @@ def _two_majors(case: Case, torch: Torch | None, installed: _Installed) -> Itera
             strays[0].name if strays else members[0].name,
             f"{title} is installed for CUDA {' and '.join(str(m.major) for m in members)} ({both}): {why}.",
             {"family": family, "distributions": names(d for _, d in pairs), "shared": shared},
-            _removal(case, strays) if strays else "",
+            case.uninstall(*(stray.name for stray in strays)) if strays else "",
         )
 
 
@@ -117,17 +117,7 @@ def separate(case: Case, names: Collection[str]) -> str:
     there = [member for member in installed if member.family in families]
     strays = _strays(case, torch_of(case), there) if there else ()
     gone = [stray for stray in strays if stray in members] or [m for m in members if m.name not in case.pins]
-    return _removal(case, tuple(gone)) if gone else ""
-
-
-def _removal(case: Case, strays: tuple[Member, ...]) -> str:
-    """Taking a stray away takes the files that it shares, so whoever stays is put back after it."""
-    gone = tuple(member.name for member in strays)
-    if case.lock is not None:
-        return f"{case.command} --fix {' '.join(f'--remove {name}' for name in gone)}"
-    members = [m for d in case.installation.by_name.values() if (m := member_of(d)) is not None and m.name not in gone]
-    stay = sorted(m.name for m in members if any(m.shares_folder(stray) for stray in strays))
-    return case.uninstall(*gone) + (f" && {case.reinstall(*stay)}" if stay else "")
+    return case.uninstall(*(member.name for member in gone)) if gone else ""
 
 
 def _other_major(case: Case, torch: Torch, installed: _Installed) -> Iterator[Finding]:
@@ -146,7 +136,7 @@ def _other_major(case: Case, torch: Torch, installed: _Installed) -> Iterator[Fi
             f"{member.name} is {FAMILIES[family].title} for CUDA {member.major}, and torch {torch.version} is built for"
             f" CUDA {torch.cuda}{instead}.",
             {"installed": distribution.version, "torch": torch.version, "cuda": torch.cuda},
-            "" if locked else _removal(case, (member,)),
+            "" if locked else case.uninstall(member.name),
         )
 
 

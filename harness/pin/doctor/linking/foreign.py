@@ -121,7 +121,7 @@ def _way_back(replay: Replay, stranger: _Stranger, folder: str, by_path: bool) -
         return f"export LD_LIBRARY_PATH={shlex.quote(':'.join(rest))}" if rest else "unset LD_LIBRARY_PATH"
     owner = replay.owner(stranger.found)
     if owner is not None:
-        return f"{case.command} --fix --remove {owner.name}" if case.lock is not None else case.uninstall(owner.name)
+        return case.uninstall(owner.name)
     if stranger.expected not in case.installation.files:
         return ""  # the wheel has no such part: nothing here brings it
     expected = shlex.quote(folder_of(stranger.expected))

@@ -123,8 +123,7 @@ def _foreign(replay: Replay, libraries: Sequence[LoadedLibrary]) -> Iterator[Fin
 def _without(replay: Replay, library: LoadedLibrary) -> str:
     owner = replay.owner(library.path)
     if owner is not None:
-        remove = f"{replay.case.command} --fix --remove {owner.name}"
-        return remove if replay.case.lock is not None else replay.case.uninstall(owner.name)
+        return replay.case.uninstall(owner.name)
     return "unset LD_LIBRARY_PATH LD_PRELOAD"
 
 

@@ -33,7 +33,8 @@ def case_of(folder: Path, *installed: tuple[str, str], requires: Sequence[str] =
     site = folder / "site-packages"
     site.mkdir(parents=True)
     for name, version in installed:
-        place(site, name, version, requires=requires if name == "torch" else ())
+        nccl = {"nvidia/nccl/lib/libnccl.so.2": version.encode()} if name.startswith("nvidia-nccl-") else {}
+        place(site, name, version, nccl, requires=requires if name == "torch" else ())
     return Case(reading(site), command="harness doctor x", **fields)
 
 
@@ -123,7 +124,8 @@ def test_without_a_lock_the_one_that_is_not_torchs_goes_and_the_other_is_put_bac
     [finding] = found(case, "two-majors")
     [stays] = set(pair) - {stray}
     assert finding.subject == stray
-    assert finding.fix == f"{case.uninstall(stray)} && {case.reinstall(stays)}"
+    python = case.installation.layout.python
+    assert finding.fix == f"{python} -m pip uninstall -y {stray} && {case.reinstall(stays)}"
     assert f"{stays}=={pair[stays]}" in finding.fix
 
 
