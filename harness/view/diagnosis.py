@@ -102,13 +102,18 @@ def plan(steps: Plan, name: str) -> RenderableType:
     return Group(*parts)
 
 
+def _others(findings: Sequence[Finding]) -> str:
+    count = len({finding.subject for finding in findings})
+    return f"{count} other" + "s" * (count > 1)
+
+
 def losses(name: str, findings: Sequence[Finding]) -> RenderableType:
     """What an uninstall of ``name`` would take from others."""
     bad = [finding for finding in findings if finding.severity != "note"]
     if not bad:
         first = Text(f"an uninstall of {name} takes only what is its own", style="green")
     else:
-        first = Text(f"an uninstall of {name} breaks {len({f.subject for f in bad})} other(s)", style="bold red")
+        first = Text(f"an uninstall of {name} breaks {_others(bad)}", style="bold red")
     return Group(first, *(_finding(finding, "") for finding in findings))
 
 
