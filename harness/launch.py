@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,11 +17,13 @@ from typing import Any
 from rich.console import Console
 
 from harness.errors import HarnessError, RecordError, UsageError
-from harness.mirror.follower import MirrorResult, finish, start_follower
+from harness.mirror.follower import MirrorResult, database, finish, start_follower, tracking_uri
 from harness.pin import venvs
 from harness.pin.aside import Say
 from harness.places import Places
 from harness.records import Run, RunSpec
+from harness.run.container import Errand, run_in_image, written
+from harness.run.engine import Image
 from harness.run.folder import run_folders
 from harness.run.orders import built
 from harness.run.runner import Order, execute, reap
@@ -48,6 +50,19 @@ def start(order: Order, where: Places, console: Console, quiet_stdout: bool = Fa
 
         run = execute(order, where, watch, mirror)
     return run, _in_words(mirrored[0], run)
+
+
+def start_in_image(
+    image: Image, arguments: Sequence[str], where: Places, quiet_stdout: bool = False, read: tuple[Path, ...] = ()
+) -> int:
+    """Give ``arguments`` to the harness in ``image``, with this machine's runs, caches and MLflow; its exit code.
+
+    It has the terminal where there is one; where anything is piped, or is for a program, both streams stay apart.
+    """
+    store = database(tracking_uri(where))
+    folders = written(where, store.absolute().parent if store else None)
+    terminal = not quiet_stdout and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return run_in_image(Errand(image, tuple(arguments), folders, read), where, terminal)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from harness.commands import in_image
 from harness.commands.terminal import as_json, err, hashing, out, print_json, say
 from harness.errors import INTERRUPTED, UsageError
 from harness.launch import plan, reap_dead, start
@@ -15,7 +16,8 @@ from harness.records import Run
 from harness.run.folder import find
 from harness.run.guard import verified
 from harness.run.orders import command_order, recipe_order
-from harness.run.rerun import plan_rerun
+from harness.run.prepare import check_startable
+from harness.run.rerun import plan_rerun, recorded_image
 from harness.run.resolve import choose_recipe, resolve
 from harness.run.runner import Order
 from harness.view import catalogue, display
@@ -43,6 +45,7 @@ class _WithCommand(click.Command):
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Print what would run, and each device's memory; start nothing."
 )
+@click.option("--image", metavar="TAG", help="Run the recipe in this image (nox -s image), not in an environment here.")
 @cold_start
 @no_verify
 @as_json
@@ -54,6 +57,7 @@ def run(
     env: str,
     tokens_regex: str | None,
     only_plan: bool,
+    image: str | None,
     cold: bool,
     no_verify: bool,
     json_: bool,
@@ -65,11 +69,15 @@ def run(
       harness run                           the recipe that fits this machine
       harness run tiny train.steps=50 train.seed=3
       harness run qwen3_6_27b_8gpu --plan
+      harness run tiny --image TAG          in the pinned image, with the same folders and caches
       harness run --env cpu --tokens-regex 'tok=(?P<tokens>\\d+)' -- python my_train.py
     """
+    in_image.answer_signals()
     where = places()
     command: Sequence[str] | None = ctx.obj
     if command is not None:
+        if image:
+            raise UsageError("--image runs a recipe: for a command, call docker run or podman run yourself")
         if recipe or only_plan:
             raise UsageError("a command after -- has neither a recipe nor a plan: name one or the other")
         reap_dead(where)
@@ -83,6 +91,11 @@ def run(
     spec = resolve(recipe, overrides)
     if why:
         say(f"no recipe named: {recipe}, because {why}")
+    if image:
+        if not only_plan:
+            check_startable(spec)
+        arguments = ("run", recipe, *overrides, *_given(plan=only_plan, cold=cold, no_verify=no_verify, json=json_))
+        return in_image.run_recipe(image, spec, arguments, where, json_)
     if only_plan:
         return _show_plan(plan(spec, where, say), json_)
     reap_dead(where)
@@ -96,18 +109,29 @@ def run(
 @no_verify
 @as_json
 def rerun(run_: str, overrides: tuple[str, ...], cold: bool, no_verify: bool, json_: bool) -> int:
-    """Run again what RUN's folder describes: its lock, its code, its settings.
+    """Run again what RUN's folder describes: its lock, its code, its settings; in its image where it had one.
 
     \b
     Examples:
       harness rerun @1                      the latest run, once more
       harness rerun 20261129-1728 train.lr=1e-3
     """
+    in_image.answer_signals()
     where = places()
-    again = plan_rerun(find(where.runs, run_).load(), overrides, where, cold, say)
+    before = find(where.runs, run_).load()
+    image = recorded_image(before)
+    if image is not None and not image.is_here:
+        options = _given(cold=cold, no_verify=no_verify, json=json_)
+        return in_image.rerun_recorded(before, image, overrides, options, where, json_)
+    again = plan_rerun(before, overrides, where, cold, say)
     for remark in again.remarks:
         say(remark)
     return _start(again.order, where, no_verify, json_)
+
+
+def _given(**options: bool) -> list[str]:
+    """The options that were given, as they are written."""
+    return [f"--{name.replace('_', '-')}" for name, given in options.items() if given]
 
 
 def _start(order: Order, where: Places, no_verify: bool, json_: bool) -> int:

@@ -28,12 +28,17 @@ _RECORDED = re.compile(
 
 
 def cache_identity(environment: BuiltEnvironment, facts: Mapping[str, Value]) -> str:
-    """What tells apart environments that must not share compiled code: the lock, or what is installed; and Python."""
+    """What tells apart environments that must not share compiled code: what is pinned or installed, Python, image."""
     if environment.lock is not None:
         name, pinned = environment.name, environment.lock.digest
     else:
         name, pinned = "unlocked", digest({k: v for k, v in facts.items() if k.startswith("environment.package.")})
-    return f"{name}-{pinned[:12]}-py{facts['environment.python']}"
+    identity = f"{name}-{pinned[:12]}-py{facts['environment.python']}"
+    if not any(fact.startswith("environment.image.") for fact in facts):
+        return identity
+    # What an image's compiler made needs the image's C library, which need not be this machine's.
+    system = digest([facts.get("environment.os"), facts.get("environment.libc")])
+    return f"{identity}-image-{system[:8]}"
 
 
 def spec_facts(spec: RunSpec) -> dict[str, Value]:

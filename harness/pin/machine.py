@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from harness.records import Value
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CPU = Path("/sys/devices/system/cpu")
+_IMAGE = "HARNESS_IMAGE_"
 
 
 def machine_facts() -> dict[str, Value]:
@@ -45,6 +47,12 @@ def machine_facts() -> dict[str, Value]:
         "context.host": socket.gethostname(),
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def image_facts(variables: Mapping[str, str]) -> dict[str, Value]:
+    """What is known of the image that this runs in, from ``HARNESS_IMAGE_*``: its build says, and whoever starts it."""
+    given = {name: value for name, value in variables.items() if name.startswith(_IMAGE) and value}
+    return {f"environment.image.{name.removeprefix(_IMAGE).lower()}": value for name, value in given.items()}
 
 
 def gpu_facts(gpus: Gpus) -> dict[str, Value]:

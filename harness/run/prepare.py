@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.pin import caches, fingerprint, gpus
 from harness.pin.code import Code, read_code
-from harness.pin.machine import cpu_model, gpu_facts, machine_facts
+from harness.pin.machine import cpu_model, gpu_facts, image_facts, machine_facts
 from harness.places import Places
 from harness.records import BuiltEnvironment, CacheState, Fingerprint, RunSpec, Value
 from harness.run.process import resolved
@@ -35,13 +35,13 @@ def prepare(
     with ThreadPoolExecutor(1) as pool:  # git works while the rest is read
         reading = pool.submit(read_code, code_folder, (where.runs, where.state))
         facts = {**fingerprint.spec_facts(spec), **fingerprint.environment_facts(environment), **machine_facts()}
-        facts |= fingerprint.variable_facts(os.environ)
+        facts |= {**image_facts(os.environ), **fingerprint.variable_facts(os.environ)}
         with gpus.opened() as cards:
             facts |= gpu_facts(cards)
         root = _cache_root(environment, facts, where, cold, ours=bool(spec.env))
         before = caches.inventory(root.variables)
         code = reading.result()
-    facts |= code.facts() if code else {}
+    facts |= code.facts() if code else _code_of_image(facts)
     facts |= {
         "state.cache.bytes": before.bytes,
         "state.cache.entries": before.entries,
@@ -50,6 +50,13 @@ def prepare(
         "context.time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     return Prepared(Fingerprint(facts), code, root, before)
+
+
+def _code_of_image(facts: Mapping[str, Value]) -> dict[str, Value]:
+    """An image has the code without its history, and a label that says which it is."""
+    revision = str(facts.get("environment.image.revision") or "")
+    dirty = revision.endswith("-dirty")
+    return {"code.commit": revision.removesuffix("-dirty"), "code.dirty": dirty} if revision else {}
 
 
 def _cache_root(

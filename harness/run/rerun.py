@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,9 @@ def _environment(run: Run, where: Places, say: Say) -> tuple[BuiltEnvironment, l
 def _code(run: Run, where: Places) -> tuple[Path, list[str]]:
     """The folder to run in: the current code where that is what ran, or else a worktree of the recorded code."""
     recorded = Path(str(_fact(run, "context.cwd"))) if not run.spec.recipe else where.root
+    image = recorded_image(run)
+    if image is not None and image.is_here:
+        return where.root, []  # the code is a part of it
     commit = _fact(run, "code.commit")
     patch_file = Path(run.folder) / "code.patch"
     if not recorded.is_dir():
@@ -104,6 +108,27 @@ def _code(run: Run, where: Places) -> tuple[Path, list[str]]:
     if left_out := _fact(run, "code.patch.left_out"):
         remarks.append(f"files that were not recorded are missing there: {left_out}")
     return tree / recorded.relative_to(repository), remarks
+
+
+@dataclass(frozen=True)
+class RecordedImage:
+    """The image that a run was made in."""
+
+    tag: str
+    digest: str
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process runs in it."""
+        return self.digest == os.environ.get("HARNESS_IMAGE_DIGEST")
+
+
+def recorded_image(run: Run) -> RecordedImage | None:
+    """The image that ``run`` was made in, or None."""
+    digest = _fact(run, "environment.image.digest")
+    if not digest:
+        return None
+    return RecordedImage(str(_fact(run, "environment.image.tag") or digest), str(digest))
 
 
 def _fact(run: Run, name: str) -> Value:
