@@ -35,6 +35,24 @@ ARG PYTHON
 ARG ENV
 RUN "python${PYTHON}" -m harness.pin.image.inside "${ENV:?name an environment: --build-arg ENV=cpu}"
 
+FROM tools AS server-environment
+ARG PYTHON
+RUN "python${PYTHON}" -m harness.pin.image.inside server
+
+# MLflow's server, as compose.yaml starts it: nothing of the harness, and no compiler.
+FROM base AS server
+COPY --from=server-environment /opt/dflash/.harness .harness/
+RUN ln -s /opt/dflash/.harness/envs/server-*/bin bin \
+    && mkdir /var/lib/mlflow \
+    && chown 1000:1000 /var/lib/mlflow
+ENV PATH="/opt/dflash/bin:${PATH}" \
+    HOME=/tmp \
+    USER=mlflow \
+    PYTHONDONTWRITEBYTECODE=1
+WORKDIR /var/lib/mlflow
+USER 1000:1000
+CMD ["mlflow", "server"]
+
 FROM base
 ARG PYTHON
 # torch compiles with g++ (inductor) and gcc against Python's headers (Triton) while it trains.
