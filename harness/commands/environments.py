@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
-from harness.commands.terminal import as_json, out, print_json, say
+from harness.commands.terminal import as_json, hashing, out, print_json, say
 from harness.pin import environments, venvs
+from harness.pin.doctor.case import Question
+from harness.pin.doctor.diagnose import diagnose
 from harness.places import places
 from harness.run.resolve import recipes, resolve
 from harness.view import catalogue
+from harness.view import diagnosis as diagnosis_view
 
 
 @click.command("recipes")
@@ -42,12 +45,19 @@ def envs_command(json_: bool) -> int:
 @click.argument("env")
 @as_json
 def sync(env: str, json_: bool) -> int:
-    """Build ENV, or make it equal to its lock again. Example: harness sync cpu"""
+    """Build ENV, or bring its packages to the versions of its lock; then the doctor looks at its bytes.
+
+    Example: harness sync cpu
+    """
     where = places()
-    environments.environment(env, where)
+    table = environments.environment(env, where)
     built = venvs.sync(env, where, say=say)
+    question = Question(built.python, built.lock, table, env, f"harness doctor {env}")
+    with hashing(disable=json_) as progress:
+        diagnosis = diagnose(question, where, progress)
     if json_:
-        print_json({"name": built.name, "python": str(built.python), "lock_digest": built.lock.digest})
+        answer = {"name": built.name, "python": str(built.python), "lock_digest": built.lock.digest}
+        print_json({**answer, "ok": diagnosis.ok})
     else:
-        out.print(f"{env} is what its lock says: {built.folder}", soft_wrap=True)
-    return 0
+        out.print(diagnosis_view.report(diagnosis), soft_wrap=True)
+    return 0 if diagnosis.ok else 1

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import figures
-from harness.findings import SEVERITIES, Diagnosis, Evidence, Finding, Plan, Severity
+from harness.findings import Diagnosis, Evidence, Finding, Plan, Severity
 
 STYLES: Mapping[Severity, str] = {"broken": "bold red", "dangerous": "red", "drift": "yellow", "note": "dim"}
 
@@ -115,9 +115,3 @@ def losses(name: str, findings: Sequence[Finding]) -> RenderableType:
     else:
         first = Text(f"an uninstall of {name} breaks {_others(bad)}", style="bold red")
     return Group(first, *(_finding(finding, "") for finding in findings))
-
-
-def severity_counts(diagnosis: Diagnosis) -> str:
-    """For one line: "1 broken, 2 notes"; "nothing found" without findings."""
-    counts = [(s, sum(f.severity == s for f in diagnosis.findings)) for s in SEVERITIES]
-    return ", ".join(f"{n} {s}" for s, n in counts if n) or "nothing found"
