@@ -40,6 +40,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Loaded:
+    """A library that a process had mapped, and whose it is."""
+
+    path: str
+    name: str  # its soname; the file's name where it has none
+    build_id: str  # hexadecimal; "" where it has none
+    sha256: str | None  # hexadecimal; None where the file that was mapped is not there any more
+    owner: str  # the distribution that claims the file; "" for the system's, and for what nobody claims
+    version: str  # the owner's
+    locked: bool | None  # whether the lock has the owner in this version; None without a lock or an owner
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Everything that the doctor found in one environment, the worst first."""
 
@@ -53,6 +66,7 @@ class Diagnosis:
     hashed_bytes: int = 0  # read and hashed this time; the rest had not changed since the last time
     seconds: float = 0.0
     unchecked: tuple[str, ...] = ()  # "what: why" for each check that could not be made
+    loaded: tuple[Loaded, ...] = ()  # what a process has once it has imported torch and its kind, where that was asked
 
     @property
     def ok(self) -> bool:
@@ -91,6 +105,7 @@ class Diagnosis:
         parts = {
             "findings": tuple(Finding.from_json(f) for f in data.get("findings", ())),
             "unchecked": tuple(data.get("unchecked", ())),
+            "loaded": tuple(known_fields(Loaded, library) for library in data.get("loaded", ())),
         }
         return known_fields(cls, {**data, **parts})
 

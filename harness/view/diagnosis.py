@@ -47,12 +47,23 @@ def report(diagnosis: Diagnosis, notes: bool = False) -> RenderableType:
     parts: list[RenderableType] = [sentence(diagnosis)]
     parts += [_finding(finding, diagnosis.prefix) for finding in shown]
     parts += [Text(f"not checked: {line}", style="yellow") for line in diagnosis.unchecked]
+    if diagnosis.loaded:
+        parts.append(_loaded(diagnosis))
     hidden = len(diagnosis.findings) - len(shown)
     if hidden:
         parts.append(Text(f"{hidden} note{'s' if hidden > 1 else ''}: shown with --notes", style="dim"))
     if commands := _commands(shown):
         parts.append(Text.assemble(("to mend: ", "bold"), commands))
     return Group(*parts)
+
+
+def _loaded(diagnosis: Diagnosis) -> Text:
+    owned = [library for library in diagnosis.loaded if library.owner]
+    locked = f", {sum(library.locked is True for library in owned)} as the lock has them" if diagnosis.lock else ""
+    text = (
+        f"a process that imports torch and its kind loads {len(diagnosis.loaded)} libraries, {len(owned)} of them from"
+    )
+    return Text(f"{text} installed distributions{locked}; each with its digest: --json", style="dim")
 
 
 def _finding(finding: Finding, prefix: str) -> RenderableType:

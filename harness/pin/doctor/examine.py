@@ -19,6 +19,7 @@ from harness.pin.doctor.installed.layout import ask
 from harness.pin.doctor.installed.read import read
 from harness.pin.doctor.installed.stat_cache import StatCache
 from harness.pin.doctor.linking import linkage, loaded
+from harness.pin.doctor.linking.probe import probe
 from harness.pin.doctor.mending import mend
 from harness.pin.driver import driver_versions
 from harness.places import Places
@@ -116,6 +117,11 @@ def deepened(question: Question, where: Places, progress: Progress | None = None
     """The diagnosis with what a process loads: torch, and what is installed of its kind, are imported there once."""
     begun = time.perf_counter()
     examined = examine(question, where, progress)
-    deep = tuple(loaded.check_probe(examined.case))
-    findings = (*examined.diagnosis.findings, *deep)
-    return replace(examined.diagnosis, findings=findings, seconds=time.perf_counter() - begun).sorted()
+    case = examined.case
+    found = probe(case.installation.layout.python, loaded.MODULES, case.variables, case.cwd or "/")
+    return replace(
+        examined.diagnosis,
+        findings=(*examined.diagnosis.findings, *loaded.check_probe(case, found)),
+        loaded=loaded.describe(case, found.libraries),
+        seconds=time.perf_counter() - begun,
+    ).sorted()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from harness.pin.doctor.case import Case
 from harness.pin.doctor.installed.installation import Installation, Layout
 from harness.pin.doctor.linking.loaded import MODULES, describe
 from harness.pin.doctor.linking.probe import Failure, probe
-from harness.pin.freeze.match import Digests, digest_on_disk
+from harness.pin.freeze.match import Digests
 from harness.pin.interpreter import answer_of
 from harness.pin.machine import cpu_model, gpu_facts, machine_facts
 from harness.places import Places
@@ -63,24 +63,8 @@ def loaded(installation: Installation, digests: Digests) -> tuple[list[dict[str,
     """The libraries that a process has once it has imported torch and its kind, with their owners; what failed."""
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing of the environment is changed
     found = probe(installation.layout.python, MODULES, variables)
-
-    def sha256(path: str) -> str | None:
-        spelled = digest_on_disk(path, "sha256", digests)
-        return base64.urlsafe_b64decode(spelled + "=").hex() if spelled else None
-
-    described = describe(Case(installation), found.libraries, sha256)
-    rows = [
-        {
-            "path": one.library.path,
-            "name": one.library.name,
-            "build_id": one.library.build_id,
-            "sha256": one.sha256,
-            "owner": one.owner,
-            "version": one.version,
-        }
-        for one in described
-    ]
-    return rows, found.failures
+    described = describe(Case(installation, digests=digests), found.libraries)
+    return [asdict(one) for one in described], found.failures
 
 
 def cache_root(name: str, lock: Lock, found: Mapping[str, Value], layout: Layout, where: Places) -> caches.CacheRoot:

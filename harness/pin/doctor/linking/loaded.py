@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
-from harness.findings import Evidence, Finding, Severity
+from harness.findings import Evidence, Finding, Loaded, Severity
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.cuda.families import FAMILIES
+from harness.pin.doctor.installed.installation import Distribution
 from harness.pin.doctor.linking.foreign import passed_over
 from harness.pin.doctor.linking.ldso import file_name
 from harness.pin.doctor.linking.maps import LoadedLibrary, is_changed
 from harness.pin.doctor.linking.openings import MOST_NAMED, Replay
-from harness.pin.doctor.linking.probe import Failure, probe
+from harness.pin.doctor.linking.probe import Failure, Probe
 
 MODULES = ("torch", "torchvision", "torchaudio", "triton", "flash_attn", "xformers", "bitsandbytes")
-"""What ``check_probe`` imports: the modules that bring native code to torch, and import without a GPU."""
+"""What a probe imports: the modules that bring native code to torch, and import without a GPU."""
 
 _STEM = re.compile(r"(lib.+?)(?:[-.][0-9a-f]{8,})?(?:\.alt)?\.so(?:\.|$)")  # auditwheel puts a hash before the ending
 
@@ -43,36 +46,36 @@ TWICE = _twice()
 be one: handles of the one mean nothing to the other. Two OpenMP runtimes only start twice the threads."""
 
 
-@dataclass(frozen=True)
-class Described:
-    """A loaded library, and where it comes from."""
-
-    library: LoadedLibrary
-    sha256: str | None  # hexadecimal; None where its bytes cannot be read any more
-    owner: str  # the distribution that claims the file; "" for the system's and for what nobody claims
-    version: str
-    locked: bool | None  # whether the lock has the owner in this version; None without a lock or an owner
-
-
-def describe(
-    case: Case, libraries: Iterable[LoadedLibrary], sha256: Callable[[str], str | None]
-) -> tuple[Described, ...]:
-    """Each of ``libraries`` with its owner; ``sha256`` gives the digest of a file, in hexadecimal."""
+def describe(case: Case, libraries: Iterable[LoadedLibrary]) -> tuple[Loaded, ...]:
+    """Each of ``libraries`` with the digest of its bytes, its owner, and what the lock says of that."""
     replay = Replay(case)
-    described = []
-    for library in libraries:
-        owner = replay.owner(library.path)
-        pin = case.pins.get(owner.name) if owner else None
-        described.append(
-            Described(
-                library,
-                None if is_changed(library) else sha256(library.place),
-                owner.name if owner else "",
-                owner.version if owner else "",
-                (pin is not None and pin.version == owner.version) if owner and case.lock else None,
-            )
-        )
-    return tuple(described)
+    return tuple(_described(case, library, replay.owner(library.path)) for library in libraries)
+
+
+def _described(case: Case, library: LoadedLibrary, owner: Distribution | None) -> Loaded:
+    pin = case.pins.get(owner.name) if owner else None
+    return Loaded(
+        library.path,
+        library.name,
+        library.build_id,
+        _sha256(case, library),
+        owner.name if owner else "",
+        owner.version if owner else "",
+        (pin is not None and pin.version == owner.version) if owner and case.lock else None,
+    )
+
+
+def _sha256(case: Case, library: LoadedLibrary) -> str | None:
+    """Of the file that is mapped; what the doctor has hashed already is not read again."""
+    if is_changed(library):
+        return None
+    if spelled := case.digests.get((library.path, "sha256")):
+        return base64.urlsafe_b64decode(f"{spelled}=").hex()
+    try:
+        with Path(library.place).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def check_loaded(case: Case, libraries: Sequence[LoadedLibrary]) -> Iterator[Finding]:
@@ -83,9 +86,8 @@ def check_loaded(case: Case, libraries: Sequence[LoadedLibrary]) -> Iterator[Fin
     yield from _changed(replay, libraries)
 
 
-def check_probe(case: Case, modules: Sequence[str] = MODULES) -> Iterator[Finding]:
-    """Import ``modules`` in a process of the environment; what fails, and what is wrong with what is loaded then."""
-    found = probe(case.installation.layout.python, modules, case.variables, case.cwd or "/")
+def check_probe(case: Case, found: Probe) -> Iterator[Finding]:
+    """What failed when a process imported modules, and what is wrong with what it loaded."""
     for failure in found.failures:
         yield _import_failed(case, failure)
     yield from check_loaded(case, found.libraries)

@@ -206,11 +206,11 @@ def test_the_environments_own_library_is_as_it_should_be(nccl: Path) -> None:
     with holding(library, python=nccl) as pid:
         case, found = case_of(nccl, "nvidia-nccl-cu12"), maps.libraries(pid)
         assert list(loaded.check_loaded(case, found)) == []
-        told = loaded.describe(case, found, lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest())
-    (described,) = (each for each in told if each.library.name == "libnccl.so.2")
+        told = loaded.describe(case, found)
+    (described,) = (each for each in told if each.name == "libnccl.so.2")
     assert (described.owner, described.version, described.locked) == ("nvidia-nccl-cu12", "2.27.5", True)
     assert described.sha256 == hashlib.sha256(library.read_bytes()).hexdigest()
-    (libc,) = (each for each in told if each.library.name == "libc.so.6")
+    (libc,) = (each for each in told if each.name == "libc.so.6")
     assert (libc.owner, libc.locked) == ("", None)
 
 
@@ -262,7 +262,7 @@ def test_a_library_that_was_replaced_under_the_process(tmp_path: Path, nccl: Pat
 def test_a_module_that_does_not_import_is_a_finding(tmp_path: Path, nccl: Path) -> None:
     code = b"import ctypes; ctypes.CDLL('libcudnn_of_nobody.so.9')"
     install(nccl, make_wheel(tmp_path, "torch", "2.10.0", {"torch/__init__.py": code}))
-    (finding,) = loaded.check_probe(case_of(nccl))
+    (finding,) = loaded.check_probe(case_of(nccl), probe(nccl, loaded.MODULES))
     assert (finding.kind, finding.severity, finding.subject) == ("link.unresolved", "broken", "torch")
     assert "OSError: libcudnn_of_nobody.so.9: cannot open shared object file" in finding.summary
     assert finding.fix.endswith("torch==2.10.0")
