@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from harness.errors import HarnessError
 from harness.records import digest
