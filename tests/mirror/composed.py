@@ -9,7 +9,6 @@ import contextlib
 import os
 import pwd
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -166,15 +165,13 @@ class Server:
     def start(self) -> None:
         service = services(self.variables)["server"]
         programs = venvs.ensure("server").folder / "bin"
-        entrypoint: list[str] = service["entrypoint"]
-        program, *arguments = entrypoint + shlex.split(service["command"])
-        place = ["--host", "127.0.0.1", "--port", str(self.port)]  # the last one holds
+        place = {**self.database.variables, "MLFLOW_HOST": "127.0.0.1", "MLFLOW_PORT": str(self.port)}
         self.folder.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [programs / program, *arguments, *place],
+                [*service["entrypoint"], *service["command"]],
                 cwd=self.folder,
-                env={"PATH": f"{programs}:{os.defpath}", **service["environment"], **self.database.variables},
+                env={"PATH": f"{programs}:{os.defpath}", **service["environment"], **place},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
