@@ -53,7 +53,7 @@ WORKDIR /var/lib/mlflow
 USER 1000:1000
 CMD ["mlflow", "server"]
 
-FROM base
+FROM base AS image
 ARG PYTHON
 # torch compiles with g++ (inductor) and gcc against Python's headers (Triton) while it trains.
 # The versions are those of Debian's stable release on the day of the build.
@@ -77,6 +77,7 @@ RUN ln -s .harness/envs/harness-* .venv \
     && PYTHONHASHSEED=0 "python${PYTHON}" -m compileall -q --invalidation-mode unchecked-hash harness experiments \
     && mkdir -m 1777 /state /runs
 
+ARG BASE_IMAGE
 ARG ENV
 ARG LOCK
 ARG REVISION
@@ -84,9 +85,10 @@ ARG SOURCE_DATE
 LABEL org.opencontainers.image.title="dflash-harness" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${SOURCE_DATE}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}" \
       dflash.environment="${ENV}" \
       dflash.lock="${LOCK}"
-# USER: whoever it runs as need not be in /etc/passwd.
+# USER, because whoever it runs as need not be in /etc/passwd.
 ENV HARNESS_ENVS=/opt/dflash/.harness/envs \
     HARNESS_STATE=/state \
     HARNESS_RUNS=/runs \

@@ -71,6 +71,12 @@ def harness(session: nox.Session) -> None:
 
 
 @nox.session
+def image(session: nox.Session) -> None:
+    """Build the pinned image: -- [ENV] [--smoke]; without ENV, of the environment that this machine trains in."""
+    _run(session, "harness", "-m", "harness.cli", "image", *session.posargs)
+
+
+@nox.session
 def ui(session: nox.Session) -> None:
     """Open the recorded runs in MLflow's pages: -- [ARGS]."""
     _run(session, "harness", "-m", "harness.cli", "ui", *session.posargs)

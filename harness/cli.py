@@ -22,6 +22,7 @@ _COMMANDS: Mapping[str, str] = {
     "sync": "environments:sync",
     "doctor": "doctor:doctor",
     "freeze": "freeze:freeze",
+    "image": "image:image",
 }
 """Where each command is. Only the file of the one that is asked for is loaded: all of them take most of a second."""
 

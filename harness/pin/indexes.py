@@ -141,6 +141,13 @@ def _folders_of_local_index(index: str, names: Iterable[str]) -> set[str]:
     return folders
 
 
+def local_folders(settings: IndexSettings, names: Iterable[str]) -> list[Path]:
+    """The folders on this machine's disk in which the settings look for files of ``names``."""
+    indexes = [index for index in (settings.index, *settings.extra) if local_path(index)]
+    listed = {folder for index in indexes for folder in _folders_of_local_index(index, names)}
+    return [*(path for link in settings.find_links if (path := local_path(link))), *map(Path, sorted(listed))]
+
+
 def uv_variables(
     settings: IndexSettings,
     names: Iterable[str],
