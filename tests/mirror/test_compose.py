@@ -10,7 +10,7 @@ import yaml
 
 from harness.pin.environments import environment, lock_for
 from harness.places import places
-from tests.mirror.composed import FILE, RefusedError, services
+from tests.mirror.composed import FILE, ROOT, RefusedError, services
 
 SET = {"POSTGRES_PASSWORD": "p@ss/wörd $HOME"}
 
@@ -44,6 +44,8 @@ def test_every_image_is_pinned_or_built_here() -> None:
     (mlflow,) = (pin.version for pin in lock.pins if pin.name == "mlflow")
     for service in whole()["services"].values():
         if "build" in service:
+            stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+            assert service["build"]["target"] in stages
             assert service["pull_policy"] == "build"
             assert service["image"].endswith(f":{mlflow}")
         else:
