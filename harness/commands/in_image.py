@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,13 +43,3 @@ def rerun_recorded(
     outside = not Path(run.folder).is_relative_to(where.runs)
     name, read = (run.folder, (Path(run.folder),)) if outside else (run.id, ())
     return start_in_image(image, ("rerun", name, *overrides, *options), where, quiet, read)
-
-
-def answer_signals() -> None:
-    """Where this is a container's first process: the kernel drops what such a process has no handler for.
-
-    So SIGTERM would do nothing until a child runs, and a container that is told to stop would wait to be killed.
-    """
-    if os.getpid() == 1:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)

@@ -72,7 +72,6 @@ def run(
       harness run tiny --image TAG          in the pinned image, with the same folders and caches
       harness run --env cpu --tokens-regex 'tok=(?P<tokens>\\d+)' -- python my_train.py
     """
-    in_image.answer_signals()
     where = places()
     command: Sequence[str] | None = ctx.obj
     if command is not None:
@@ -116,7 +115,6 @@ def rerun(run_: str, overrides: tuple[str, ...], cold: bool, no_verify: bool, js
       harness rerun @1                      the latest run, once more
       harness rerun 20261129-1728 train.lr=1e-3
     """
-    in_image.answer_signals()
     where = places()
     before = find(where.runs, run_).load()
     image = recorded_image(before)

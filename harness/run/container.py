@@ -17,21 +17,11 @@ from harness.errors import UsageError
 from harness.pin import gpus
 from harness.pin.code import git
 from harness.pin.fingerprint import variable_facts
+from harness.pin.image.names import BASE, DIRTY, ENVIRONMENT, IN_EVERY_IMAGE, REVISION
 from harness.places import Places
 from harness.records import RunSpec
 from harness.run.attached import attend
 from harness.run.engine import Image
-
-ENVIRONMENT = "dflash.environment"
-"""The label that names an image's environment; the Dockerfile writes it, with the next two."""
-
-REVISION = "org.opencontainers.image.revision"
-BASE = "org.opencontainers.image.base.name"
-DIRTY = "-dirty"
-"""Behind the revision of an image that was built with changes that were not committed."""
-
-EVERYWHERE = ("tools",)
-"""Environments that every image has beside its own."""
 
 OPTIONS = "HARNESS_CONTAINER_OPTIONS"
 """The variable with what a machine's engine needs beside the usual options."""
@@ -63,7 +53,7 @@ def check_fits(image: Image, spec: RunSpec) -> None:
         raise UsageError(
             f"{image.name} is not an image of this project: it has no label {ENVIRONMENT}; build one: {build(spec)}"
         )
-    if spec.env not in (there, *EVERYWHERE):
+    if spec.env not in (there, *IN_EVERY_IMAGE):
         raise UsageError(
             f"{spec.recipe or spec.argv[0]} needs the environment {spec.env}, and {image.name} has {there}; "
             f"build another: {build(spec)}"
@@ -72,7 +62,7 @@ def check_fits(image: Image, spec: RunSpec) -> None:
 
 def build(spec: RunSpec) -> str:
     """The command that builds an image for ``spec``."""
-    return "nox -s image" if spec.env in EVERYWHERE else f"nox -s image -- {spec.env}"
+    return "nox -s image" if spec.env in IN_EVERY_IMAGE else f"nox -s image -- {spec.env}"
 
 
 def other_code(image: Image, root: Path) -> str:

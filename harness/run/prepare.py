@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.pin import caches, fingerprint, gpus
 from harness.pin.code import Code, read_code
+from harness.pin.image.names import DIRTY
 from harness.pin.machine import cpu_model, gpu_facts, image_facts, machine_facts
 from harness.places import Places
 from harness.records import BuiltEnvironment, CacheState, Fingerprint, RunSpec, Value
@@ -55,8 +56,8 @@ def prepare(
 def _code_of_image(facts: Mapping[str, Value]) -> dict[str, Value]:
     """An image has the code without its history, and a label that says which it is."""
     revision = str(facts.get("environment.image.revision") or "")
-    dirty = revision.endswith("-dirty")
-    return {"code.commit": revision.removesuffix("-dirty"), "code.dirty": dirty} if revision else {}
+    dirty = revision.endswith(DIRTY)
+    return {"code.commit": revision.removesuffix(DIRTY), "code.dirty": dirty} if revision else {}
 
 
 def _cache_root(

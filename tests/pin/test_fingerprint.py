@@ -14,7 +14,7 @@ import pytest
 from harness.errors import EnvironmentFault
 from harness.pin.fingerprint import cache_identity, environment_facts, packages, spec_facts, torch_facts
 from harness.pin.interpreter import ask, environment_of, of_command
-from harness.pin.machine import machine_facts
+from harness.pin.machine import image_facts, machine_facts
 from harness.records import KINDS, BuiltEnvironment, Fingerprint, Lock, RunSpec
 
 TORCH_VERSION = """\
@@ -110,6 +110,27 @@ def test_the_cache_identity_is_the_lock_or_what_is_installed() -> None:
     first = cache_identity(unlocked, facts)
     assert first.startswith("unlocked-")
     assert cache_identity(unlocked, {**facts, "environment.package.torch": "2.14.0"}) != first
+
+
+def test_an_image_shares_its_compile_cache_with_images_of_its_system_and_with_nothing_else() -> None:
+    locked = BuiltEnvironment("cpu", Path("python"), Path(), Lock("cpu", ("3.11",), "ab" * 32, (), "cpu.txt"))
+    outside = {"environment.python": "3.11.7", "environment.os": "Debian 12", "environment.libc": "glibc 2.36"}
+    inside = {**outside, "environment.image.revision": "a" * 40}
+    identity = cache_identity(locked, inside)
+    assert identity.startswith(f"{cache_identity(locked, outside)}-image-")
+    assert cache_identity(locked, {**inside, "environment.image.revision": "b" * 40}) == identity
+    assert cache_identity(locked, {**inside, "environment.libc": "glibc 2.41"}) != identity
+
+
+def test_an_image_is_one_more_set_of_facts() -> None:
+    told = {
+        "HARNESS_IMAGE_TAG": "dflash:cpu",
+        "HARNESS_IMAGE_LOCK": "ab",
+        "HARNESS_IMAGE_BASE": "",
+        "HARNESS_RUNS": "/r",
+    }
+    assert image_facts(told) == {"environment.image.tag": "dflash:cpu", "environment.image.lock": "ab"}
+    assert image_facts({"PATH": "/bin"}) == {}
 
 
 def test_the_python_of_a_command_is_found(tmp_path: Path) -> None:

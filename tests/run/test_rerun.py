@@ -18,7 +18,7 @@ from harness.records import BuiltEnvironment, Run, RunSpec
 from harness.run import orders, rerun
 from harness.run.folder import RunFolder
 from harness.run.orders import command_order
-from harness.run.rerun import changed, plan_rerun
+from harness.run.rerun import _code, changed, plan_rerun, recorded_image
 from harness.run.resolve import resolve
 from harness.run.runner import Order, execute
 from tests.watcher import Watcher
@@ -59,6 +59,31 @@ def project(tmp_path: Path) -> Path:
     (folder / "sub" / "train.py").write_text("import helper\nprint('second', helper.word)\n")
     (folder / "sub" / "helper.py").write_text("word = 'uncommitted'\n")
     return folder
+
+
+def test_a_run_is_repeated_inside_its_image_with_the_images_code(
+    where: Places, here: BuiltEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = dataclasses.replace(where, root=tmp_path / "image")  # the code without its history
+    shutil.copytree(ROOT / "harness", image.root / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "experiments", image.root / "experiments", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("HARNESS_IMAGE_DIGEST", "sha256:ab")
+    monkeypatch.setenv("HARNESS_IMAGE_REVISION", "c0ffee-dirty")
+    run = execute(Order(resolve("toy", ["steps=3"]), here, image.root), image, Watcher())
+    assert run.fingerprint is not None
+    facts = run.fingerprint.facts
+    assert (facts["code.commit"], facts["code.dirty"]) == ("c0ffee", True)
+    assert facts["environment.image.digest"] == "sha256:ab"
+    recorded = recorded_image(run)
+    assert recorded is not None
+    assert recorded.is_here
+    assert _code(run, image) == (image.root, [])
+    monkeypatch.delenv("HARNESS_IMAGE_DIGEST")
+    assert not recorded.is_here
+
+
+def test_a_run_outside_has_no_image(where: Places, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recorded_image(run_command(where, project / "sub", monkeypatch)) is None
 
 
 def run_command(where: Places, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
