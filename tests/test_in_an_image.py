@@ -181,25 +181,28 @@ def test_a_harness_killed_by_sigkill_takes_its_container_along(
 
 
 def test_ctrl_c_in_a_terminal_ends_both_once(image: Image, tmp_path: Path) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(ROOT)
-        os.execv(sys.executable, [sys.executable, "-m", "harness.cli", "run", *ENDLESS, "--image", NAME])
-    shown = b""
-    deadline, pressed = time.monotonic() + 120, False
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                shown += os.read(terminal, 65536)
-            except OSError:  # the other side has ended
-                break
-        if not pressed and "─╮".encode() in shown and stepping(tmp_path / "runs"):  # the panel is drawn
-            os.write(terminal, b"\x03")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", "run", *ENDLESS, "--image", NAME],
+        cwd=ROOT,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown, pressed = b"", False
+    deadline = time.monotonic() + 120
+    while process.poll() is None:
+        assert time.monotonic() < deadline, shown.decode()
+        if select.select([ours], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):  # the other side has ended
+                shown += os.read(ours, 65536)
+        if not pressed and "╭─".encode() in shown and stepping(tmp_path / "runs"):  # the panel is drawn
+            os.write(ours, b"\x03")
             pressed = True
-    os.close(terminal)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL) if not pressed else None
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    os.close(ours)
+    assert process.returncode == 130
     (folder,) = run_folders(tmp_path / "runs")
     result = folder.load().result
     assert (result.status, result.signal, result.reason) == ("killed", 2, "stopped by Ctrl-C")
