@@ -55,13 +55,14 @@ CMD ["mlflow", "server"]
 
 FROM base AS image
 ARG PYTHON
-# torch compiles with g++ (inductor) and gcc against Python's headers (Triton) while it trains.
-# The versions are those of Debian's stable release on the day of the build.
+# torch compiles with g++ (inductor) and gcc against Python's headers (Triton) while it trains. Python's own images have
+# the headers; Debian's are in a package. The versions are those of Debian's stable release on the day of the build.
 # hadolint ignore=DL3008
-RUN headers="$("python${PYTHON}" -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+RUN set -- gcc g++ \
+    && { [ -e "$("python${PYTHON}" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] \
+        || set -- "$@" "python${PYTHON}-dev"; } \
     && apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends gcc g++ \
-        $([ -e "${headers}/Python.h" ] || echo "python${PYTHON}-dev") \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/ldconfig /var/cache/debconf /var/log/*
 
 COPY --from=tools /opt/dflash/.harness .harness/

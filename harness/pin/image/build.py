@@ -142,6 +142,7 @@ class _Progress:
     begun: float
 
     def line(self, text: str) -> None:
-        if re.match(r"(\[\d+/\d+\] )?STEP \d+/\d+|Step \d+/\d+|setting up |COMMIT", text):
+        if re.match(r"(\[\d+/\d+\] )?(STEP|Step) \d+/\d+|\[\d+/\d+\] COMMIT|setting up \w+ \(", text):
             seconds = round(time.monotonic() - self.begun)
-            self.say(f"[{seconds // 60}:{seconds % 60:02}]  {text[:150]}")
+            step = " ".join(text.split())
+            self.say(f"[{seconds // 60}:{seconds % 60:02}]  {step[:100]}{' ...' if len(step) > 100 else ''}")
