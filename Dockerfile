@@ -58,7 +58,7 @@ ARG PYTHON
 # torch compiles with g++ (inductor) and gcc against Python's headers (Triton) while it trains. Python's own images have
 # the headers; Debian's are in a package. The versions are those of Debian's stable release on the day of the build.
 # hadolint ignore=DL3008
-RUN set -- gcc g++ \
+RUN set -- gcc g++ tini \
     && { [ -e "$("python${PYTHON}" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] \
         || set -- "$@" "python${PYTHON}-dev"; } \
     && apt-get update \
@@ -101,4 +101,5 @@ ENV HARNESS_ENVS=/opt/dflash/.harness/envs \
     PYTHONDONTWRITEBYTECODE=1
 VOLUME ["/state", "/runs"]
 USER 1000:1000
-ENTRYPOINT ["harness"]
+# tini, because the kernel drops a SIGTERM to the first process of a container for as long as that has no handler.
+ENTRYPOINT ["tini", "--", "harness"]
