@@ -1,4 +1,4 @@
-"""Recipes in a real image, by a real engine: HARNESS_TEST_IMAGE names one that `nox -s image -- cpu` built."""
+"""Recipes in a real image, by a real engine: the one that `nox -s image -- cpu` built, or HARNESS_TEST_IMAGE."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from typing import Any
 
 import pytest
 
+from harness.errors import UsageError
+from harness.pin.code import git
+from harness.pin.environments import environment, lock_for
+from harness.pin.image.names import DIRTY, REVISION, tag
+from harness.places import places
 from harness.run.engine import Image, find_image
 from harness.run.folder import RunFolder, run_folders
 from tests.test_train import SMALL, losses
 
 ROOT = Path(__file__).resolve().parents[1]
-NAME = os.environ.get("HARNESS_TEST_IMAGE", "")
+BUILD = "build it: nox -s image -- cpu"
 ENDLESS = ("toy", "steps=100000", "seconds=0.01")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not NAME, reason="HARNESS_TEST_IMAGE names no image; nox -s image -- cpu builds one"),
-]
+pytestmark = pytest.mark.slow
 
 # The whole command line as another user would start it: the user's numbers are all that it asks for.
 AS_SOMEBODY = """
@@ -54,7 +56,19 @@ def elsewhere(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(scope="module")
 def image() -> Image:
-    return find_image(NAME, otherwise="build it")
+    """The image of this very commit; CI, which builds one, may not be without it."""
+    if named := os.environ.get("HARNESS_TEST_IMAGE"):
+        return find_image(named, otherwise="HARNESS_TEST_IMAGE names it")
+    where = places()
+    absent = pytest.fail if "HARNESS_TEST_BASE" in os.environ else pytest.skip
+    try:
+        found = find_image(tag(lock_for(environment("cpu", where), "3.11", where)), otherwise=BUILD)
+    except UsageError as missing:
+        absent(str(missing))
+    commit = git(ROOT, "rev-parse", "HEAD")
+    if commit is not None and found.labels[REVISION].removesuffix(DIRTY) != commit.decode().strip():
+        absent(f"{found.name} is of another commit; {BUILD}")
+    return found
 
 
 def harness(*arguments: str) -> Any:
@@ -87,7 +101,7 @@ def containers(image: Image) -> list[str]:
 @pytest.fixture
 def endless(image: Image) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", "run", *ENDLESS, "--image", NAME],
+        [sys.executable, "-m", "harness.cli", "run", *ENDLESS, "--image", image.name],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -100,7 +114,7 @@ def endless(image: Image) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_tiny_is_recorded_mirrored_and_warm_the_second_time(image: Image, tmp_path: Path) -> None:
-    first = harness("run", "tiny", *SMALL, "--image", NAME)
+    first = harness("run", "tiny", *SMALL, "--image", image.name)
     assert first["status"] == "finished"
     assert first["lossless"] is True
     assert first["mlflow_run_id"]
@@ -113,9 +127,9 @@ def test_tiny_is_recorded_mirrored_and_warm_the_second_time(image: Image, tmp_pa
     facts = folder.load().fingerprint
     assert facts is not None
     assert facts.facts["environment.image.digest"] == image.digest
-    assert facts.facts["environment.image.tag"] == NAME
+    assert facts.facts["environment.image.tag"] == image.name
     assert facts.facts["environment.image.engine"] == image.engine.version
-    assert facts.facts["environment.image.revision"] == image.labels["org.opencontainers.image.revision"]
+    assert facts.facts["environment.image.revision"] == image.labels[REVISION]
     assert facts.facts["environment.container"] == image.engine.kind
 
     again = harness("rerun", folder.id)
@@ -134,7 +148,7 @@ def test_mirroring_outside_finds_the_mirror_that_was_made_inside(image: Image) -
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can ask for another user's files")
-def test_what_a_run_writes_belongs_to_the_user_and_not_to_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_writes_belongs_to_the_user_and_not_to_root(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Path("/tmp") / f"harness-somebody-{os.getpid()}"  # pytest's own folders are closed to others
     monkeypatch.setenv("HARNESS_RUNS", str(home / "runs"))
     monkeypatch.setenv("HARNESS_STATE", str(home / "state"))
@@ -142,7 +156,7 @@ def test_what_a_run_writes_belongs_to_the_user_and_not_to_root(monkeypatch: pyte
         for name in ("runs", "state/caches", "state/models", "state/doctor", "state/mlflow"):
             (home / name).mkdir(parents=True)
             os.chown(home / name, 12345, 12346)
-        command = [sys.executable, "-c", AS_SOMEBODY, "run", "toy", "steps=5", "seconds=0.001", "--image", NAME]
+        command = [sys.executable, "-c", AS_SOMEBODY, "run", "toy", "steps=5", "seconds=0.001", "--image", image.name]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         (folder,) = run_folders(home / "runs")
@@ -183,7 +197,7 @@ def test_a_harness_killed_by_sigkill_takes_its_container_along(
 def test_ctrl_c_in_a_terminal_ends_both_once(image: Image, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", "run", *ENDLESS, "--image", NAME],
+        [sys.executable, "-m", "harness.cli", "run", *ENDLESS, "--image", image.name],
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,
