@@ -93,6 +93,7 @@ def run(
     if image:
         if not only_plan:
             check_startable(spec)
+            reap_dead(where)  # from inside, the processes that a dead harness left here cannot be seen
         arguments = ("run", recipe, *overrides, *_given(plan=only_plan, cold=cold, no_verify=no_verify, json=json_))
         return in_image.run_recipe(image, spec, arguments, where, json_)
     if only_plan:
