@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import click
 
 from harness.commands.terminal import as_json, out, print_json, say
-from harness.pin.image.build import build, check_files, find, wanted
+from harness.pin.image.build import build, find, wanted
 from harness.pin.image.builders import BuiltImage, find_builder
+from harness.pin.image.files import check_files
 from harness.places import places
 from harness.run.engine import find_image
 from harness.run.resolve import choose_recipe, resolve
@@ -43,7 +44,7 @@ def image(env: str | None, smoke: bool, base: str | None, python: str | None, al
     if made:
         say(f"{wish.tag} is built already, of commit {wish.revision.commit[:12]}")
     else:
-        check_files(wish, where, say)
+        check_files(wish.env, wish.lock, wish.python, where, say)
         made = build(wish, builder, where, say)
     proofs = prove(find_image(wish.tag, made.identity, otherwise="build it again"), say) if smoke else []
     _print(wish.tag, made, proofs, json_)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.errors import EnvironmentFault, UsageError
-from harness.pin import venvs
 from harness.pin.aside import Say
 from harness.pin.environments import environment, load_environments, lock_for
 from harness.pin.image import names
@@ -59,9 +54,7 @@ def wanted(
         others = ", ".join(other for other in load_environments(where) if other not in names.IN_EVERY_IMAGE)
         raise UsageError(f"{name} is in every image; name the environment to train in: {others}")
     python = python or _argument("PYTHON", where)
-    for other in names.IN_EVERY_IMAGE:
-        lock_for(environment(other, where), python, where)
-    lock = lock_for(env, python, where)
+    lock, *_ = (lock_for(environment(held, where), python, where) for held in (name, *names.IN_EVERY_IMAGE))
     return Wanted(env, lock, base or _argument("BASE_IMAGE", where), python, read_revision(where.root, allow_dirty))
 
 
@@ -79,23 +72,6 @@ def find(wish: Wanted, builder: Builder) -> BuiltImage | None:
     if image is None or wish.revision.dirty or not wish.labels.items() <= image.labels.items():
         return None
     return image
-
-
-def check_files(wish: Wanted, where: Places, say: Say) -> None:
-    """Raises EnvironmentFault where the index has not every file of the lock, by its hash. Downloads none of them."""
-    uv = venvs.find_uv(where, say)
-    with tempfile.TemporaryDirectory() as name, Path(os.devnull).open() as nothing:
-        folder = Path(name)
-        target = venvs.Built(wish.env.name, folder, Path(sys.executable), folder, wish.python, wish.lock)
-        options = ("--dry-run", "--quiet", f"--python-version={wish.python}", f"--python={sys.executable}")
-        there = venvs.install(
-            target, wish.env, uv, nothing.fileno(), *options, f"--target={folder}", "--requirements", wish.lock.path
-        )
-    if not there:
-        raise EnvironmentFault(
-            f"not every file that {Path(wish.lock.path).name} pins is to be had: uv's own words are above; "
-            "is the package index reached?"
-        )
 
 
 def build(wish: Wanted, builder: Builder, where: Places, say: Say) -> BuiltImage:

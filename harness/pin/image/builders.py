@@ -76,6 +76,9 @@ def find_builder(environ: Mapping[str, str] = os.environ) -> Builder:
 
 def docker_engine(environ: Mapping[str, str]) -> EngineBuilder | str:
     """The Docker engine that answers, or in a few words why none does."""
+    address = environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if address.startswith("unix://") and not Path(address.removeprefix("unix://")).exists():
+        return f"no Docker engine is at {address}"
     import docker  # half a second, and only here
     from docker.errors import DockerException
 
@@ -83,7 +86,7 @@ def docker_engine(environ: Mapping[str, str]) -> EngineBuilder | str:
         client = docker.from_env(environment=dict(environ), timeout=600)
         version = client.version()
     except (DockerException, OSError) as error:
-        return f"no Docker engine answers ({str(error).splitlines()[0][:120]})"
+        return f"no Docker engine answers at {address} ({str(error).splitlines()[0][:120]})"
     components = [str(component["Name"]) for component in version.get("Components", [])]
     return EngineBuilder(f"{(components or ['Docker Engine'])[0]} {version['Version']}", client)
 
@@ -158,12 +161,13 @@ def _of_engine(shown: Mapping[str, Any]) -> BuiltImage:
 
 @contextmanager
 def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    """The process, waited for. Where its output is no longer read (Ctrl-C), it is asked to end and tidy up first."""
+    """The process, waited for. Where its output is no longer read (Ctrl-C), it is asked to end and tidies up first."""
     with process:
         try:
             yield process
         except BaseException:
             process.terminate()
+            process.wait()
             raise
 
 

@@ -6,7 +6,6 @@ one way that a Docker engine's own interface, podman's socket, buildah and podma
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,8 +17,9 @@ from tempfile import TemporaryDirectory
 
 from harness.errors import UsageError
 from harness.pin.code import git
+from harness.pin.image.files import files_on_disk
 from harness.pin.image.names import DIRTY
-from harness.pin.indexes import IndexSettings, local_folders, local_path, pip_settings
+from harness.pin.indexes import IndexSettings, local_path, pip_settings
 from harness.places import Places
 from harness.records import Environment, Lock
 
@@ -107,8 +107,7 @@ def _bring_settings(
     """Put the files of pip's settings into ``settings``; returns the variables that say the same inside."""
     links = settings / "links"
     links.mkdir()
-    names = [pin.name for lock in locks for pin in lock.pins]
-    for wheel in _pinned_files(local_folders(pip, names), locks):
+    for wheel in files_on_disk(locks, pip):
         if not (links / wheel.name).exists():
             _link(wheel, links / wheel.name)
     cert = pip.cert or next((environ[name] for name in _CERTIFICATES if environ.get(name)), None)
@@ -125,21 +124,6 @@ def _bring_settings(
         **{name: environ.get(name, "") for name in _UV},
     }
     return {name: value for name, value in told.items() if value}
-
-
-def _pinned_files(folders: Sequence[Path], locks: Sequence[Lock]) -> Iterator[Path]:
-    """The wheels on this machine's disk that a lock pins by their hash: no other would be installed."""
-    pinned = {(pin.name.replace("-", "_"), pin.version): pin.hashes for lock in locks for pin in lock.pins}
-    for wheel in sorted(path for folder in folders for path in folder.glob("*.whl")):
-        name, version = wheel.name.split("-")[:2]
-        hashes = pinned.get((name.lower().replace(".", "_"), version), ())
-        if hashes and _sha256(wheel) in hashes:
-            yield wheel
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _link(source: str | Path, to: str | Path) -> None:

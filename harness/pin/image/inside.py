@@ -23,13 +23,26 @@ SETTINGS = Path(".build")
 """What the build alone has, in the folder that it works in: never a part of the image."""
 
 
-def build(name: str, where: Places) -> None:
-    """Build the environment ``name`` for the running Python, with its bytecode, and leave nothing else beside it."""
+def build(name: str, where: Places) -> Path:
+    """Build the environment ``name`` for the running Python, with its bytecode; its folder."""
+    wheels = where.state / "wheels"  # where the table of a captured environment says that they are
+    if (SETTINGS / "wheels").exists():
+        wheels.parent.mkdir(parents=True, exist_ok=True)
+        wheels.symlink_to((SETTINGS / "wheels").absolute())
     built = venvs.link_harness(where) if name == "harness" else venvs.ensure(name, where, RUNNING)
     compile_bytecode(built.site_packages)
-    for other in where.envs.iterdir():
-        if other != built.folder:
-            other.unlink() if other.is_file() else shutil.rmtree(other)
+    forget_times(built.site_packages)
+    wheels.unlink(missing_ok=True)
+    return built.folder
+
+
+def leave_alone(folder: Path) -> None:
+    """Take away what stands beside the environment ``folder``: it is in a stage of its own, and locks are of no use."""
+    for other in folder.parent.iterdir():
+        if other.is_file():
+            other.unlink()
+        elif other != folder:
+            shutil.rmtree(other)
 
 
 def compile_bytecode(folder: Path) -> None:
@@ -43,13 +56,23 @@ def compile_bytecode(folder: Path) -> None:
     )
 
 
+def forget_times(site_packages: Path) -> None:
+    """Take away uv's note of when a wheel's file was made, and that note's line in the RECORD: no two builds agree."""
+    for note in site_packages.glob("*.dist-info/uv_cache.json"):
+        record = note.with_name("RECORD")
+        lines = record.read_bytes().splitlines(keepends=True)
+        of_note = f"{note.relative_to(site_packages)},".encode()
+        record.write_bytes(b"".join(line for line in lines if not line.startswith(of_note)))
+        note.unlink()
+
+
 def main(name: str) -> int:
     """Build ``name``; returns the exit code."""
     settings = SETTINGS / "settings.json"
     if settings.exists():
         os.environ.update(json.loads(settings.read_text(encoding="utf-8")))
     try:
-        build(name, places())
+        leave_alone(build(name, places()))
     except HarnessError as error:
         say_on_stderr(f"error: {error}")
         return error.exit_code
