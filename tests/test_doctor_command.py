@@ -47,6 +47,9 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.txt").write_text("numerics==1.0\n")
+    (tmp_path / "no base" / "bin").mkdir(parents=True)
+    (tmp_path / "no base" / "bin" / "python").symlink_to(tmp_path / "gone" / "python3")
     return tmp_path
 
 
@@ -62,15 +65,19 @@ def overwrite(place: Path) -> None:
         (["doctor", "cpuu"], "unknown environment 'cpuu': did you mean cpu?"),
         (["doctor", "cpu", "--lock", "x"], "cpu has a lock of its own; --lock goes with --python"),
         (["doctor", "cpu", "--yes"], "--yes and --remove go with --fix"),
-        (["doctor", "--python", "nowhere"], "nowhere is neither a Python nor a virtual environment"),
+        (["doctor", "--python", "nowhere"], "'nowhere' is neither a Python nor a virtual environment"),
         (["doctor", "--python", "my venv", "--lock", "gone.txt"], "there is no lock at gone.txt"),
+        (["doctor", "--python", "my venv", "--lock", "plain.txt"], "plain.txt line 1 is not a pin with SHA-256 hashes"),
+        (["doctor", "--python", "my venv", "--lock", "/bin/ls"], "ls is not a lock: it is not text; pip-compile"),
+        (["doctor", "--python", "no base"], "no base: its Python is gone, "),
+        (["doctor", "--python", ""], "neither a Python nor a virtual environment"),
         (["doctor", "--python", "my venv", "--fix"], "--fix mends from a lock"),
         (
             ["doctor", "--python", "my venv", "--lock", "lock.txt", "--fix", "--remove", "numeric"],
             "did you mean numerics?",
         ),
         (["doctor", "--python", "my venv", "--if-uninstalled", "numeric"], "did you mean numerics?"),
-        (["freeze", "--python", "nowhere"], "nowhere is neither a Python nor a virtual environment"),
+        (["freeze", "--python", "nowhere"], "'nowhere' is neither a Python nor a virtual environment"),
         (["freeze", "--python", "my venv", "--name", "cpu"], "cpu"),
         (["freeze", "--python", "my venv", "--name", "a b"], "a b"),
     ],
@@ -137,5 +144,6 @@ def test_what_an_uninstall_would_take(place: Path, capfd: Capture) -> None:
     said = capfd.readouterr().out
     assert said.splitlines()[0] == "an uninstall of NVIDIA_nccl.cu12 breaks 1 other"
     assert "nvidia-nccl-cu13 would lose libnccl.so.2" in said
+    assert f"site-packages/{NCCL}" in said
     assert main(["doctor", "--python", "my venv", "--if-uninstalled", "numerics"]) == 0
     assert "takes only what is its own" in capfd.readouterr().out

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from harness.commands.terminal import as_json, err, hashing, out, print_json, say
-from harness.errors import UsageError
+from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Diagnosis
 from harness.pin import environments, interpreter, venvs
 from harness.pin.doctor.case import Question
@@ -21,6 +21,8 @@ from harness.pin.doctor.diagnose import diagnose
 from harness.pin.locks import read_lock
 from harness.places import Places, places
 from harness.view import diagnosis as view
+
+_WITH_HASHES = "pip-compile --generate-hashes makes one"
 
 _PATH = click.Path(path_type=Path)
 
@@ -128,8 +130,12 @@ def interpreter_of(given: Path) -> Path:
     """The Python that ``given`` is, or that is in it. Raises UsageError where there is none."""
     inside = given / "bin" / "python"
     found = (inside if given.is_dir() else given).absolute()
+    if found.is_symlink() and not found.exists():
+        raise UsageError(
+            f"{given}: its Python is gone, {found} leads to {found.resolve()}; install that, or make it anew"
+        )
     if not found.is_file():
-        raise UsageError(f"{given} is neither a Python nor a virtual environment")
+        raise UsageError(f"{str(given)!r} is neither a Python nor a virtual environment")
     return found
 
 
@@ -143,7 +149,10 @@ def _foreign(python: Path, lock: Path | None, where: Places) -> Question:
     version = ".".join(interpreter.ask(python).version.split(".")[:2])
     known = environments.load_environments(where).values()
     table = next((env for env in known if environments.lock_path(env, version, where) == lock.resolve()), None)
-    read = read_lock(lock.absolute(), table.name if table else lock.stem, (version,))
+    try:
+        read = read_lock(lock.absolute(), table.name if table else lock.stem, (version,), _WITH_HASHES)
+    except EnvironmentFault as error:
+        raise UsageError(str(error)) from None
     return Question(python, read, table, command=f"{command} --lock {shlex.quote(str(lock.absolute()))}")
 
 

@@ -90,7 +90,7 @@ def sweep(parent: Path) -> None:
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
     """Write ``path`` so that a reader sees the old text or the new, unless it holds ``text`` already."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")

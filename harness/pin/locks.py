@@ -12,6 +12,8 @@ from harness.records import Lock, Pin, digest
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)\s*(?:;(?P<marker>.*))?")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})(?!\S)")
 
+_WRITE = "write it anew: nox -s lock"
+
 
 def normalise(name: str) -> str:
     """A distribution's name as PEP 503 spells it."""
@@ -33,7 +35,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
                 yield start, joined
 
 
-def parse_pins(text: str, where: str) -> tuple[Pin, ...]:
+def parse_pins(text: str, where: str, mend: str = _WRITE) -> tuple[Pin, ...]:
     """The pins of a lock's text, sorted by name.
 
     Raises EnvironmentFault, naming ``where`` and the line, for anything but a pin with at least one SHA-256:
@@ -46,9 +48,7 @@ def parse_pins(text: str, where: str) -> tuple[Pin, ...]:
         options = rest[0] if rest else ""
         hashes = tuple(sorted(set(_HASH.findall(options))))
         if match is None or not hashes or _HASH.sub("", options).strip():
-            raise EnvironmentFault(
-                f"{where} line {number} is not a pin with SHA-256 hashes: {line[:60]!r}; write it anew: nox -s lock"
-            )
+            raise EnvironmentFault(f"{where} line {number} is not a pin with SHA-256 hashes: {line[:60]!r}; {mend}")
         marker = match["marker"].strip() if match["marker"] else None
         pins.append(Pin(normalise(match["name"]), match["version"], hashes, marker))
     return tuple(sorted(pins, key=lambda pin: (pin.name, pin.marker or "")))
@@ -59,11 +59,16 @@ def pins_digest(pins: tuple[Pin, ...]) -> str:
     return digest([[pin.name, pin.version, list(pin.hashes), pin.marker] for pin in pins])
 
 
-def read_lock(path: Path, env: str, python: tuple[str, ...]) -> Lock:
-    """The lock at ``path``, for the environment ``env`` and the Python versions it holds for."""
+def read_lock(path: Path, env: str, python: tuple[str, ...], mend: str = _WRITE) -> Lock:
+    """The lock at ``path``, for the environment ``env`` and the Python versions it holds for.
+
+    Raises EnvironmentFault where there is none, or none that ``parse_pins`` takes; ``mend`` is what it advises then.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise EnvironmentFault(f"{env} has no lock at {path}; compile it: nox -s lock -- {env}") from None
-    pins = parse_pins(text, path.name)
+    except UnicodeDecodeError:
+        raise EnvironmentFault(f"{path.name} is not a lock: it is not text; {mend}") from None
+    pins = parse_pins(text, path.name, mend)
     return Lock(env=env, python=python, digest=pins_digest(pins), pins=pins, path=str(path))

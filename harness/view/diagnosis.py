@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from harness import figures
@@ -14,7 +12,8 @@ from harness.findings import Diagnosis, Evidence, Finding, Plan, Severity
 
 STYLES: Mapping[Severity, str] = {"broken": "bold red", "dangerous": "red", "drift": "yellow", "note": "dim"}
 
-_SHOWN_PATHS = 5
+_SHOWN_PATHS = 3
+_SHOWN_LINES = 6  # of a finding's evidence; --json has all of it
 
 
 def sentence(diagnosis: Diagnosis) -> Text:
@@ -32,7 +31,9 @@ def sentence(diagnosis: Diagnosis) -> Text:
 
 def _verified(diagnosis: Diagnosis) -> str:
     verified = f"{diagnosis.files:,} files, {figures.size(diagnosis.bytes)}"
-    if diagnosis.hashed_bytes == 0:
+    if diagnosis.files == 0:
+        how = "nothing to read"
+    elif diagnosis.hashed_bytes == 0:
         how = "nothing has changed since every byte was read"
     elif diagnosis.hashed_bytes < diagnosis.bytes:
         how = f"{figures.size(diagnosis.hashed_bytes)} that had changed read again"
@@ -70,16 +71,10 @@ def _finding(finding: Finding, prefix: str) -> RenderableType:
     title = Text.assemble((f"{finding.severity:<9} ", STYLES[finding.severity]), finding.summary)
     if finding.severity == "note":
         return title
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim")
-    rows.add_column(overflow="fold")
-    rows.add_row("kind", finding.kind)
-    for name, value in finding.evidence.items():
-        for number, line in enumerate(_lines(value, prefix)):
-            rows.add_row(name if number == 0 else "", line)
-    if finding.fix:
-        rows.add_row("mend", Text(finding.fix, style="bold"))
-    return Group(title, Padding(rows, (0, 0, 0, 10)))
+    lines = [f"{name}: {line}" for name, value in finding.evidence.items() for line in _lines(value, prefix)]
+    body = Text("\n".join(f"  {line}" for line in lines[:_SHOWN_LINES]), style="dim", no_wrap=True, overflow="ellipsis")
+    mend = [Text(f"  mend: {finding.fix}", style="bold")] if finding.fix else []
+    return Group(title, *([body] if lines else []), *mend)
 
 
 def _lines(value: Evidence, prefix: str) -> Sequence[str]:
@@ -90,8 +85,8 @@ def _lines(value: Evidence, prefix: str) -> Sequence[str]:
     else:
         lines = ["-" if value is None else str(value)]
     more = len(lines) - _SHOWN_PATHS
-    shown = [line.replace(prefix.rstrip("/") + "/", "") for line in lines[:_SHOWN_PATHS]]
-    return shown if more <= 0 else [*shown, f"and {more} more (--json has all that were kept)"]
+    shown = [line.replace(f"{prefix.rstrip('/')}/", "") if prefix else line for line in lines[:_SHOWN_PATHS]]
+    return shown if more <= 0 else [*shown, f"and {more} more"]
 
 
 def _commands(findings: Sequence[Finding]) -> str:

@@ -36,5 +36,8 @@ def diagnose(
     diagnosis = replace(diagnosis, seconds=time.perf_counter() - begun)
     if not diagnosis.unchecked and all(settled(stat, at) for stat in installation.files.values()):
         elsewhere = sorted(installation.files.keys() - walked.files.keys())
-        memory.keep(diagnosis, question, layout, walked.files, elsewhere, where)
+        try:
+            memory.keep(diagnosis, question, layout, walked.files, elsewhere, where)
+        except OSError as error:
+            return replace(diagnosis, unchecked=(memory.not_written(error),))
     return diagnosis

@@ -65,9 +65,13 @@ def examine(
         structure = beside.submit(_findings, case, OF_STRUCTURE)
         hashed = digests.digests(installation, StatCache.load(index).with_more(first.remembered), progress, limit)
         findings = structure.result()
-    hashed.remembered.save(index)
     case = _case(question, installation, hashed)
-    return Examined(case, _diagnosis(question, case, (*findings, *_findings(case, OF_BYTES)), hashed))
+    diagnosis = _diagnosis(question, case, (*findings, *_findings(case, OF_BYTES)), hashed)
+    try:
+        hashed.remembered.save(index)
+    except OSError as error:
+        diagnosis = replace(diagnosis, unchecked=(*diagnosis.unchecked, memory.not_written(error)))
+    return Examined(case, diagnosis)
 
 
 def _contested(installation: Installation) -> Installation:

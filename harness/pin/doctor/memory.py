@@ -30,9 +30,7 @@ _ANSWER = "diagnosis.json"
 
 def folder(name: str, prefix: str, where: Places) -> Path:
     """The folder that remembers this environment; one for each, wherever it is."""
-    path = where.state / "doctor" / f"{name or Path(prefix).name}-{digest(prefix)[:12]}"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    return where.state / "doctor" / f"{name or Path(prefix).name}-{digest(prefix)[:12]}"
 
 
 def recall(question: Question, layout: Layout, found: Mapping[str, Stat], where: Places) -> Diagnosis | None:
@@ -40,10 +38,10 @@ def recall(question: Question, layout: Layout, found: Mapping[str, Stat], where:
     try:
         path = folder(question.name, layout.prefix, where) / _ANSWER
         data = json.loads(path.read_text(encoding="utf-8"))
-        unchanged = data["key"] == _key(question, layout, found, data["elsewhere"])
-        return Diagnosis.from_json(data["diagnosis"]) if unchanged else None
-    except (FileNotFoundError, json.JSONDecodeError, KeyError, TypeError):
-        return None  # none yet, or another version's: it is made anew
+        key, elsewhere, answer = data["key"], data["elsewhere"], Diagnosis.from_json(data["diagnosis"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # none yet, damaged, another version's, or not ours to read: it is made anew
+    return answer if key == _key(question, layout, found, elsewhere) else None
 
 
 def keep(
@@ -54,10 +52,20 @@ def keep(
     elsewhere: Sequence[str],
     where: Places,
 ) -> None:
-    """Remember ``diagnosis``. ``elsewhere``: what RECORDs claim outside the walked folders, mostly scripts."""
+    """Remember ``diagnosis``. ``elsewhere``: what RECORDs claim outside the walked folders, mostly scripts.
+
+    Raises OSError where nothing can be written.
+    """
     key = _key(question, layout, found, elsewhere)
     data = {"key": key, "elsewhere": list(elsewhere), "diagnosis": diagnosis.to_json()}
-    replace_text(folder(question.name, layout.prefix, where) / _ANSWER, json.dumps(data))
+    path = folder(question.name, layout.prefix, where) / _ANSWER
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, json.dumps(data))
+
+
+def not_written(error: OSError) -> str:
+    """For ``unchecked``: a full disk is when a doctor is called, and no reason to have no diagnosis."""
+    return f"nothing could be remembered ({error.filename}: {error.strerror}): the next look reads every byte again"
 
 
 def known_sha256(diagnosis: Diagnosis, where: Places) -> dict[str, str]:

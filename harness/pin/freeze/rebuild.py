@@ -19,10 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from packaging.tags import Tag, compatible_tags, cpython_tags, parse_tag
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import EnvironmentFault
+from harness.pin.doctor.checks.requirements import tags_of
 from harness.pin.doctor.installed.installation import Claim, Distribution, Installation
 from harness.pin.freeze import editable
 from harness.pin.freeze.editable import Sources
@@ -158,7 +159,7 @@ def wheel_tags(distribution: Distribution, members: Iterable[str], python: str) 
     """
     version = tuple(int(part) for part in python.split(".")[:2])
     usable = [*cpython_tags(version), *compatible_tags(version, interpreter=f"cp{version[0]}{version[1]}")]
-    recorded = {tag for text in distribution.tags if text.count("-") == 2 for tag in parse_tag(text)}
+    recorded = tags_of(distribution)
     native = any(re.search(r"\.so(\.\d+)*$", member) for member in members)
     fitting = [tag for tag in usable if tag in recorded and not (native and tag.platform == "any")]
     if fitting:

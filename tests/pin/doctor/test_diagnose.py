@@ -127,10 +127,11 @@ def test_another_answer_where_the_variables_or_the_lock_are_others(
     assert findings(diagnose.diagnose(question, where)) == set(), "without the lock it is as it was"
 
 
-def test_a_damaged_memory_is_made_anew(question: Question, where: Places) -> None:
+@pytest.mark.parametrize("damage", [b'{"key": 1', b"\xff\xfe\x00\x9c", b"[]", b""])
+def test_a_damaged_memory_is_made_anew(question: Question, where: Places, damage: bytes) -> None:
     first = diagnose.diagnose(question, where)
     for path in (where.state / "doctor").rglob("*.json"):
-        path.write_text('{"key": 1')
+        path.write_bytes(damage)
     for path in (where.state / "doctor").rglob("index"):
         path.write_bytes(b"\x00\xff garbage")
     again = diagnose.diagnose(question, where)
@@ -143,6 +144,15 @@ def test_a_limit_leaves_bytes_unread_and_says_so(question: Question, where: Plac
     (line,) = diagnosis.unchecked
     assert "their bytes were not read" in line
     assert diagnose.diagnose(question, where).unchecked == (), "and what was left out is not remembered as read"
+
+
+def test_where_nothing_can_be_written_there_is_a_diagnosis_all_the_same(question: Question, where: Places) -> None:
+    (site_packages(question.python) / "beta" / "lib.so").unlink()
+    where.state.write_text("a file, where a folder should be")
+    diagnosis = diagnose.diagnose(question, where)
+    assert ("broken", "file.missing", "beta") in findings(diagnosis)
+    (line,) = diagnosis.unchecked
+    assert "nothing could be remembered" in line
 
 
 def test_a_plain_venv_with_pip_has_nothing_above_a_note(tmp_path: Path, where: Places) -> None:

@@ -145,7 +145,12 @@ class _Scene:
         found["cuda"] = self._torch.cuda
         if when.torch_cuda is not None and not _has(self._torch.cuda, when.torch_cuda):
             return False
-        return not any(found[_name_key(pattern)] in self._needed for pattern in when.unneeded_by_torch)
+        # Where torch asks for one of them, it is there, and the other is a matter of two owners.
+        return not any(
+            fnmatchcase(name, pattern)
+            for pattern in when.unneeded_by_torch
+            for name in self._needed & self.case.installation.by_name.keys()
+        )
 
     def _libraries(self, when: When, found: dict[str, str]) -> bool:
         entries = [entry for entry in library_path(self.case) if not self._ours(entry)]

@@ -97,6 +97,17 @@ def _naming(distribution: Distribution, name: str) -> Iterator[Requirement]:
             continue
 
 
+def tags_of(distribution: Distribution) -> frozenset[tags.Tag]:
+    """The tags in its WHEEL, expanded; anybody may have written them, and what is no tag is left out."""
+    found: set[tags.Tag] = set()
+    for text in distribution.tags:
+        try:
+            found |= tags.parse_tag(text)
+        except ValueError:
+            continue
+    return frozenset(found)
+
+
 def runnable_tags(layout: Layout) -> frozenset[tags.Tag]:
     """Every wheel tag that the examined Python can use on this machine."""
     major, minor = (int(part) for part in layout.version.split(".")[:2])

@@ -221,6 +221,17 @@ def test_every_condition_that_a_rule_can_have_is_had_by_one() -> None:
     assert used == {f.name for f in fields(When)}
 
 
+def test_a_second_nccl_beside_the_one_that_torch_asks_for_is_a_matter_of_two_owners(tmp_path: Path) -> None:
+    """Its uninstall would take torch's own: the rule on an NCCL that torch does not load must be silent."""
+    site = tmp_path / "site-packages"
+    place(site, "torch", "2.11.0+cu130", requires=["nvidia-nccl-cu13==2.28.9"])
+    place(site, "nvidia-nccl-cu13", "2.28.9")
+    place(site, CU12, "2.27.5")
+    assert [f.kind for f in known.check(Case(reading(site), command="x")) if "nccl" in f.kind] == [
+        "known.nccl-two-owners"
+    ]
+
+
 def test_the_pair_that_pip_check_passes_is_known(tmp_path: Path) -> None:
     python = make_venv(tmp_path / "venv")
     path = "nvidia/nccl/lib/libnccl.so.2"
