@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
-from packaging.tags import parse_tag
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import EnvironmentFault
 from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.checks import pth
-from harness.pin.doctor.checks.requirements import holds, required_by, runnable_tags
+from harness.pin.doctor.checks.requirements import holds, required_by, runnable_tags, tags_of
 from harness.pin.doctor.checks.untracked import printable, quoted
 from harness.pin.doctor.cuda.check import torch_of
 from harness.pin.doctor.installed.installation import Distribution, Layout
@@ -134,14 +133,13 @@ def _torch(case: Case, installed: Distribution) -> Finding | None:
 
 def _wrong_machine(case: Case, distribution: Distribution) -> Iterator[Finding]:
     """A wheel for another Python or another machine: --target, a copied folder, a cross-platform download."""
-    readable = [tag for tag in distribution.tags if tag.count("-") == 2]
-    runnable = runnable_tags(case.installation.layout)
-    if not readable or any(not runnable.isdisjoint(parse_tag(tag)) for tag in readable):
+    has = tags_of(distribution)
+    if not has or not runnable_tags(case.installation.layout).isdisjoint(has):
         return
     version = case.installation.layout.version
-    tag = printable(readable[0])
+    tag = printable(distribution.tags[0])
     summary = f"{distribution.name} is a wheel for {tag}, which Python {version} on this machine cannot use"
-    evidence: dict[str, Evidence] = {"tags": tuple(map(printable, readable)), "python": version}
+    evidence: dict[str, Evidence] = {"tags": tuple(map(printable, distribution.tags)), "python": version}
     yield Finding("lock.file", "dangerous", distribution.name, summary, evidence, case.reinstall(distribution.name))
 
 
