@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,11 @@ class Places:
     def mlflow(self) -> Path:
         """The embedded MLflow store: ``mlflow.db`` and its artifacts."""
         return self.state / "mlflow"
+
+
+def program() -> str:
+    """How a person who stands in the checkout starts the harness: "harness" where their PATH, or an image's, has it."""
+    return "harness" if shutil.which("harness") else ".venv/bin/harness"
 
 
 def places() -> Places:

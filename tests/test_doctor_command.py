@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.places import program
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, site_packages
 
 Capture = pytest.CaptureFixture[str]
@@ -97,7 +98,7 @@ def test_an_environment_that_is_not_built_is_said_with_what_builds_it(
 ) -> None:
     monkeypatch.setenv("HARNESS_STATE", str(tmp_path))
     assert main(["doctor", "cu128"]) == 2
-    assert "cu128 is not built here: harness sync cu128" in capfd.readouterr().err
+    assert f"cu128 is not built here: {program()} sync cu128" in capfd.readouterr().err
 
 
 def test_a_sound_environment_says_so_first(place: Path, capfd: Capture) -> None:

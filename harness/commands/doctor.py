@@ -19,7 +19,7 @@ from harness.pin import environments, interpreter, venvs
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.locks import read_lock
-from harness.places import Places, places
+from harness.places import Places, places, program
 from harness.view import diagnosis as view
 
 _WITH_HASHES = "pip-compile --generate-hashes makes one"
@@ -120,8 +120,8 @@ def _question(env: str | None, python: Path | None, lock: Path | None, where: Pl
         table = environments.environment(env, where)
         built = venvs.find(table.name, where)
         if built is None:
-            raise UsageError(f"{env} is not built here: harness sync {env}")
-        return Question(built.python, built.lock, table, env, f"harness doctor {env}")
+            raise UsageError(f"{env} is not built here: {program()} sync {env}")
+        return Question(built.python, built.lock, table, env, f"{program()} doctor {env}")
     assert python is not None
     return _foreign(interpreter_of(python), lock, where)
 
@@ -141,7 +141,7 @@ def interpreter_of(given: Path) -> Path:
 
 def _foreign(python: Path, lock: Path | None, where: Places) -> Question:
     """Somebody's Python. With a lock of ours, its table in envs.toml says more: the CUDA, and where wheels are."""
-    command = f"harness doctor --python {shlex.quote(str(python))}"
+    command = f"{program()} doctor --python {shlex.quote(str(python))}"
     if lock is None:
         return Question(python, command=command)
     if not lock.is_file():

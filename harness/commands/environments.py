@@ -8,7 +8,7 @@ from harness.commands.terminal import as_json, hashing, out, print_json, say
 from harness.pin import environments, venvs
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
-from harness.places import places
+from harness.places import places, program
 from harness.run.resolve import recipes, resolve
 from harness.view import catalogue
 from harness.view import diagnosis as diagnosis_view
@@ -52,7 +52,7 @@ def sync(env: str, json_: bool) -> int:
     where = places()
     table = environments.environment(env, where)
     built = venvs.sync(env, where, say=say)
-    question = Question(built.python, built.lock, table, env, f"harness doctor {env}")
+    question = Question(built.python, built.lock, table, env, f"{program()} doctor {env}")
     with hashing(disable=json_) as progress:
         diagnosis = diagnose(question, where, progress)
     if json_:

@@ -12,7 +12,7 @@ from harness.commands.terminal import as_json, hashing, out, print_json, say
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.freeze.capture import freeze as capture
-from harness.places import places
+from harness.places import places, program
 from harness.view import frozen as view
 
 
@@ -34,7 +34,7 @@ def freeze(python: Path, name: str | None, json_: bool) -> int:
     found = interpreter_of(python)
     with hashing(disable=json_) as progress:
         diagnosis = diagnose(
-            Question(found, command=f"harness doctor --python {shlex.quote(str(found))}"), where, progress
+            Question(found, command=f"{program()} doctor --python {shlex.quote(str(found))}"), where, progress
         )
     broken = [finding for finding in diagnosis.findings if finding.severity == "broken"]
     frozen = capture(found, name, where, say, broken)

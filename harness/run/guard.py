@@ -12,7 +12,7 @@ from harness.pin.aside import Say
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.doctor.installed.digests import Progress
-from harness.places import Places
+from harness.places import Places, program
 from harness.records import BuiltEnvironment
 from harness.run.prepare import variables
 from harness.run.runner import Order
@@ -56,8 +56,8 @@ def question_of(order: Order, where: Places) -> Question:
 
 def _command(built: BuiltEnvironment, where: Places) -> str:
     if built.lock is None:
-        return f"harness doctor --python {shlex.quote(str(built.python))}"
+        return f"{program()} doctor --python {shlex.quote(str(built.python))}"
     if Path(built.lock.path).is_relative_to(where.root / "envs"):
-        return f"harness doctor {built.name}"
+        return f"{program()} doctor {built.name}"
     python, lock = (shlex.quote(str(path)) for path in (built.python, built.lock.path))
-    return f"harness doctor --python {python} --lock {lock}"
+    return f"{program()} doctor --python {python} --lock {lock}"

@@ -13,12 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import figures
+from harness.places import program
 from harness.records import Run, Status, Summary
 
 STYLES: Mapping[Status, str] = {"running": "cyan", "finished": "green", "failed": "red", "killed": "yellow"}
-
-HARNESS = ".venv/bin/harness"
-"""How a person who stands in the checkout starts the harness, whatever their PATH has."""
 
 ON_RUNS = "accept_length_run"
 """On prompts that the target continues with a run of one token, where repeating the anchor is already good."""
@@ -129,9 +127,9 @@ def _throughput(summary: Summary) -> str:
 def next_commands(run: Run) -> RenderableType:
     """What a person will want to type now."""
     commands = [
-        (f"{HARNESS} show {run.id}", "everything about it"),
-        (f"{HARNESS} ui", "see it in MLflow, beside the others"),
-        (f"{HARNESS} rerun {run.id}", "the same again"),
+        (f"{program()} show {run.id}", "everything about it"),
+        (f"{program()} ui", "see it in MLflow, beside the others"),
+        (f"{program()} rerun {run.id}", "the same again"),
     ]
     if run.result.status == "failed":
         commands.insert(0, (f"less {_near(run.folder)}/stderr.log", "what the child said"))

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from harness import figures
 from harness.frozen import Frozen
+from harness.places import program
 
 
 def report(frozen: Frozen) -> RenderableType:
@@ -17,7 +18,7 @@ def report(frozen: Frozen) -> RenderableType:
     first += f" against the index and {rebuilt} kept as local wheels" if rebuilt else " against the index"
     parts: list[RenderableType] = [Text(first, style="green" if not frozen.left_out else "yellow"), _rows(frozen)]
     parts += [Text(f"warning: {line}", style="yellow") for line in frozen.warnings]
-    parts.append(Text.assemble((f"harness sync {frozen.name}", "bold"), "  # builds it here from its lock"))
+    parts.append(Text.assemble((f"{program()} sync {frozen.name}", "bold"), "  # builds it here from its lock"))
     return Group(*parts)
 
 

@@ -23,9 +23,10 @@ from harness.pin.doctor.mending import journal
 from harness.pin.driver import driver_versions
 from harness.pin.fingerprint import variable_facts
 from harness.places import Places
-from harness.records import digest
+from harness.records import Value, digest
 
-_ANSWER = "diagnosis.json"
+_ANSWERS = 8
+"""How many are kept: a run and a person ask with other variables and from other folders."""
 
 
 def folder(name: str, prefix: str, where: Places) -> Path:
@@ -36,8 +37,7 @@ def folder(name: str, prefix: str, where: Places) -> Path:
 def recall(question: Question, layout: Layout, found: Mapping[str, Stat], where: Places) -> Diagnosis | None:
     """The last answer, where nothing that it depends on has changed; ``found`` is what was walked just now."""
     try:
-        path = folder(question.name, layout.prefix, where) / _ANSWER
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(_answer(question, layout, where).read_text(encoding="utf-8"))
         key, elsewhere, answer = data["key"], data["elsewhere"], Diagnosis.from_json(data["diagnosis"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # none yet, damaged, another version's, or not ours to read: it is made anew
@@ -58,9 +58,23 @@ def keep(
     """
     key = _key(question, layout, found, elsewhere)
     data = {"key": key, "elsewhere": list(elsewhere), "diagnosis": diagnosis.to_json()}
-    path = folder(question.name, layout.prefix, where) / _ANSWER
+    path = _answer(question, layout, where)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, json.dumps(data))
+    for old in sorted(path.parent.glob("answer-*.json"), key=lambda found: -found.stat().st_mtime)[_ANSWERS:]:
+        old.unlink(missing_ok=True)
+
+
+def _answer(question: Question, layout: Layout, where: Places) -> Path:
+    """Where the last answer to this question is."""
+    asked = digest([str(question.python), question.command, question.cwd, _variables(question)])
+    return folder(question.name, layout.prefix, where) / f"answer-{asked[:12]}.json"
+
+
+def _variables(question: Question) -> dict[str, Value]:
+    """Those that a check may read."""
+    own = {name: value for name, value in question.variables.items() if name.startswith("PYTHON")}
+    return {**variable_facts(question.variables), **own}
 
 
 def not_written(error: OSError) -> str:
@@ -86,10 +100,7 @@ def _key(question: Question, layout: Layout, found: Mapping[str, Stat], elsewher
             "lock": question.lock.digest if question.lock else None,
             "environment": repr(question.environment),
             "command": question.command,
-            "variables": {
-                **variable_facts(variables),
-                **{k: v for k, v in variables.items() if k.startswith("PYTHON")},
-            },
+            "variables": _variables(question),
             "importable": [_importable(place) for place in (question.cwd, *_entries(variables, "PYTHONPATH"))],
             "libraries": [_stamp(place) for place in (*_entries(variables, "LD_LIBRARY_PATH"), *SYSTEM_FOLDERS)],
             "preloaded": [_stamp(place) for place in _entries(variables, "LD_PRELOAD")],

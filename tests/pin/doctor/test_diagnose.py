@@ -138,6 +138,16 @@ def test_a_damaged_memory_is_made_anew(question: Question, where: Places, damage
     assert (again.findings, again.hashed_bytes) == (first.findings, first.bytes)
 
 
+def test_a_run_and_a_person_do_not_forget_each_others_answers(
+    question: Question, where: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = replace(question, variables={"PYTHONPATH": str(tmp_path)})
+    first, second = diagnose.diagnose(question, where), diagnose.diagnose(run, where)
+    monkeypatch.setattr("harness.pin.doctor.installed.read.read", lambda *_: pytest.fail("it was read again"))
+    assert diagnose.diagnose(question, where).findings == first.findings
+    assert diagnose.diagnose(run, where).findings == second.findings
+
+
 def test_a_limit_leaves_bytes_unread_and_says_so(question: Question, where: Places) -> None:
     diagnosis = diagnose.diagnose(question, where, limit=10)
     assert diagnosis.hashed_bytes <= 10
