@@ -11,7 +11,7 @@ base=$cache/$suite.tar
 certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 
 if ! [ -e "$base" ]; then
-    echo "making $base with debootstrap: about 3 minutes" >&2
+    echo "making $base with debootstrap: one to three minutes" >&2
     mkdir -p "$cache"
     aside=$(mktemp -d "$cache/.making-XXXXXX")
     trap 'rm -rf "$aside"' EXIT
@@ -19,6 +19,7 @@ if ! [ -e "$base" ]; then
         || { tail -n 5 "$aside/log" >&2; exit 1; }
     # What debootstrap leaves of this machine and of this day.
     rm -rf "$aside"/root/{etc/hostname,etc/resolv.conf,var/cache/apt/archives/*.deb,var/lib/apt/lists/*,var/log/*}
+    rm "$aside/root/etc/ssl/certs/ca-certificates.crt" # the one of the machine that uses it comes in its place
     tar -C "$aside/root" --sort=name --numeric-owner --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' \
         -cf "$aside/root.tar" .
     mv "$aside/root.tar" "$base"
