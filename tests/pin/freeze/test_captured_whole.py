@@ -175,7 +175,7 @@ def test_what_is_no_working_python_is_refused_in_one_line(place: tuple[Path, Pla
     _, where, _ = place
     with pytest.raises(UsageError, match="has no packages"):
         captured(make_venv(tmp_path / "empty"), where)
-    with pytest.raises(EnvironmentFault, match="does not start as a Python"):
+    with pytest.raises(UsageError, match="/bin/false is not a Python"):
         captured(Path("/bin/false"), where)
     other = tmp_path / "other"
     other.write_text("#!/bin/sh\nexec " + sys.executable + ' "$@" | sed s/CPython/PyPy/\n')

@@ -5,31 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.pin.doctor.installed.installation import Layout
-from harness.pin.interpreter import answer_of
-
-_QUESTION = """
-import json, os, platform, site, sys, sysconfig
-base = getattr(sys, "base_prefix", sys.prefix)
-folders = getattr(site, "getsitepackages", list)()
-# -I leaves the user's own folder out; the Python would have it unless it is a virtual environment closed to it.
-if base in getattr(site, "PREFIXES", [base]):
-    folders = [site.getusersitepackages()] + folders
-print(json.dumps({
-    "version": platform.python_version(),
-    "prefix": sys.prefix,
-    "base_prefix": base,
-    "purelib": sysconfig.get_path("purelib"),
-    "platlib": sysconfig.get_path("platlib"),
-    "stdlib": sysconfig.get_path("stdlib"),
-    "path": [os.path.abspath(entry) for entry in sys.path],
-    "folders": folders,
-}))
-"""
+from harness.pin.interpreter import describe
 
 
 def ask(python: Path) -> Layout:
-    """The layout of ``python``. Raises EnvironmentFault where it does not start."""
-    answer = answer_of(python, _QUESTION)
+    """The layout of ``python``. Raises EnvironmentFault where it does not start, UsageError for what is no Python."""
+    answer = describe(python)
     purelib, platlib, stdlib = (_real(answer[name]) for name in ("purelib", "platlib", "stdlib"))
     path = tuple(_real(entry) for entry in answer["path"])
     folders = [_real(folder) for folder in answer["folders"]]

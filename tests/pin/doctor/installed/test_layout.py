@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import EnvironmentFault
 from harness.pin.doctor.installed.layout import ask
 from tests.pin.doctor.wheels import make_venv, site_packages
 
@@ -68,22 +67,3 @@ def test_a_pth_file_adds_packages_but_a_folder_of_sources_is_no_site(tmp_path: P
     layout = ask(python)
     assert layout.sites == (layout.purelib, str(tmp_path / "shared"))
     assert str(tmp_path / "sources") in layout.path
-
-
-def test_what_a_pth_file_prints_is_not_taken_for_the_answer(tmp_path: Path) -> None:
-    python = make_venv(tmp_path / "venv")
-    (site_packages(python) / "noisy.pth").write_text("import sys; print('{}'); sys.stderr.write('hello')\n")
-    assert ask(python).is_venv
-
-
-@pytest.mark.parametrize(
-    "text", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\necho '[1]'\n", "#!/bin/sh\necho 3; echo oh >&2\n", "?"]
-)
-def test_what_is_no_python_is_named_in_one_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / "python").write_text(text)
-    (tmp_path / "python").chmod(0o755)
-    with pytest.raises(EnvironmentFault, match="does not start as a Python") as error:
-        ask(tmp_path / "python")
-    assert "\n" not in str(error.value)
-    with pytest.raises(EnvironmentFault, match="does not start"):
-        ask(tmp_path / "nothing")
