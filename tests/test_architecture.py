@@ -50,6 +50,7 @@ STANDARD_LIBRARY_ONLY = (
     "harness.config",
     "harness.run.events",
     "harness.pin.bootstrap",
+    "harness.pin.image.inside",
     "experiments.recipes",
     "experiments.toy",
     "experiments.dflash.config",
