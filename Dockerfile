@@ -15,7 +15,8 @@ WORKDIR /opt/dflash
 # everything else in these stages stays behind.
 FROM base AS tools
 ARG PYTHON
-ENV PYTHONHASHSEED=0
+ENV PYTHONHASHSEED=0 \
+    UV_NO_CACHE=1
 COPY noxfile.py .buil[d] .build/
 COPY envs envs/
 COPY harness/*.py harness/
