@@ -13,9 +13,9 @@ from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.checks import pth
 from harness.pin.doctor.checks.requirements import holds, required_by, runnable_tags, tags_of
-from harness.pin.doctor.checks.untracked import printable, quoted
 from harness.pin.doctor.cuda.check import torch_of
 from harness.pin.doctor.installed.installation import Distribution, Layout
+from harness.pin.doctor.spelling import printable, quoted
 from harness.records import Lock, Pin
 
 _OF_EVERY_VENV = frozenset({"pip", "setuptools", "wheel"})

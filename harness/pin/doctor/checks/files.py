@@ -19,6 +19,7 @@ from harness.pin.doctor.checks.launchers import only_launcher_differs
 from harness.pin.doctor.installed.digests import ALGORITHMS
 from harness.pin.doctor.installed.installation import Claim, Distribution
 from harness.pin.doctor.installed.read import is_compiled
+from harness.pin.doctor.spelling import printable, quoted
 
 _PACKAGERS = frozenset(("conda", "debian", "rpm"))
 _MOST_PATHS = 20
@@ -182,7 +183,7 @@ def _unreadable_folders(case: Case) -> Iterator[Finding]:
         summary = f"python's folder {first}{more} cannot be listed: {unreadable[folders[0]]}"
         shown = tuple(_shown(case, path) for path in folders[:_MOST_PATHS])
         evidence: dict[str, Evidence] = {"paths": shown, "count": len(folders)}
-        fix = f"chmod -R u+rX -- {untracked.quoted(folders[:_MOST_PATHS])}"
+        fix = f"chmod -R u+rX -- {quoted(folders[:_MOST_PATHS])}"
         yield Finding("file.unreadable", "dangerous", "python", summary, evidence, fix)
 
 
@@ -191,8 +192,8 @@ def _outside(case: Case, distribution: Distribution) -> Iterator[Finding]:
     if rows:
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         summary = f"{distribution.name} claims files outside of the environment, which nobody looked at: "
-        summary += untracked.printable(rows[0]) + more
-        shown = tuple(map(untracked.printable, rows[:_MOST_PATHS]))
+        summary += printable(rows[0]) + more
+        shown = tuple(map(printable, rows[:_MOST_PATHS]))
         evidence: dict[str, Evidence] = {"paths": shown, "count": len(rows), "version": distribution.version}
         fix = case.reinstall(distribution.name)
         yield Finding("file.outside", "dangerous", distribution.name, summary, evidence, fix)
@@ -238,4 +239,4 @@ def _counted(case: Case, claims: Sequence[Claim]) -> str:
 
 
 def _shown(case: Case, path: str) -> str:
-    return untracked.printable(case.installation.shown(path))
+    return printable(case.installation.shown(path))

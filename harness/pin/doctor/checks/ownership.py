@@ -16,10 +16,10 @@ from harness.findings import Evidence, Finding, Severity
 from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.checks.contests import Names, Rival, contested, is_own, lost_to_uninstalled, siblings
 from harness.pin.doctor.checks.requirements import required_by
-from harness.pin.doctor.checks.untracked import printable
 from harness.pin.doctor.cuda.check import torch_of
 from harness.pin.doctor.cuda.families import family_of
 from harness.pin.doctor.installed.installation import Claim, Distribution
+from harness.pin.doctor.spelling import printable
 from harness.pin.locks import normalise
 
 _DOCUMENTS = frozenset({"LICENSE", "LICENCE", "NOTICE", "README", "CHANGELOG"})

@@ -10,9 +10,9 @@ from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case, names
 from harness.pin.doctor.checks import pth, shadows
 from harness.pin.doctor.checks.contests import is_own
-from harness.pin.doctor.checks.untracked import printable, quoted
 from harness.pin.doctor.cuda.families import family_of
 from harness.pin.doctor.installed.installation import Distribution
+from harness.pin.doctor.spelling import printable, quoted
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -73,7 +73,14 @@ def _broken(case: Case) -> Iterator[Finding]:
         summary = f"what {distribution.name} says of itself in {shown} is broken: {printable(problems[0])}{more}"
         evidence: dict[str, Evidence] = {"folder": shown, "problems": tuple(map(printable, problems))}
         fix = case.reinstall(distribution.name)
+        if case.is_husk(distribution) and _is_sound(case, distribution.name):
+            fix = f"rm -r -- {quoted([distribution.info])}"
         yield Finding("python.dist-info", "dangerous", distribution.name, summary, evidence, fix)
+
+
+def _is_sound(case: Case, name: str) -> bool:
+    """Whether a dist-info of that name is more than an empty folder."""
+    return any(d.name == name and not case.is_husk(d) for d in case.installation.distributions)
 
 
 def _duplicates(case: Case) -> Iterator[Finding]:
@@ -83,7 +90,7 @@ def _duplicates(case: Case) -> Iterator[Finding]:
     """
     layout = case.installation.layout
     several: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
-    for distribution in case.installation.distributions:
+    for distribution in (d for d in case.installation.distributions if not case.is_husk(d)):
         place = "" if distribution.site in (layout.purelib, layout.platlib) else distribution.site
         several[distribution.name, place].append(distribution)
     for found in several.values():
@@ -109,7 +116,9 @@ def _recorded_twice(case: Case, found: list[Distribution]) -> Finding:
         "files_borne_out": {shown[d.info]: f"{borne_out[d.info]} of {hashed[d.info]}" for d in found},
     }
     stale = [d.info for d in found if d is not real]
-    fix = f"rm -r {quoted(stale)} && {case.reinstall(name)}"
+    by_version = case.lock is None and real.version  # the metadata's first may be the stale one
+    again = case.install(f"{name}=={real.version}") if by_version else case.reinstall(name)
+    fix = f"rm -r {quoted(stale)} && {again}"
     return Finding("python.duplicate", "dangerous", name, summary, evidence, fix)
 
 

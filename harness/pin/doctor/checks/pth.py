@@ -11,13 +11,14 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.findings import Evidence, Finding, Severity
 from harness.pin.doctor.case import Case
-from harness.pin.doctor.checks.untracked import printable, quoted
 from harness.pin.doctor.installed.installation import Layout
+from harness.pin.doctor.spelling import printable, quoted
 
 _KNOWN = re.compile(
     r"distutils-precedence|_virtualenv|__editable__.*|a1_coverage|coverage.*|matplotlib.*|.*nspkg|easy-install|setuptools"
@@ -45,14 +46,51 @@ class Line(NamedTuple):
 
 def check(case: Case) -> Iterator[Finding]:
     """python.pth."""
+    for site, file in _read_at_start(case):
+        yield from _of_file(case, site, file)
+
+
+def told_of(case: Case) -> frozenset[str]:
+    """The files that a finding here or of ``against_lock`` names with a mend: one file is mended once."""
+    wrong = {file for site, file in _read_at_start(case) if any(_of_file(case, site, file))}
+    return frozenset(wrong | _adding_strangers(case))
+
+
+def _adding_strangers(case: Case) -> set[str]:
+    """The files that put a site with distributions on the path that the lock lacks."""
+    if case.lock is None:
+        return set()
+    strangers = (d for name, d in case.installation.by_name.items() if name not in case.pins and not case.is_here(d))
+    return {file for site in {d.site for d in strangers} if (file := adding(case, site))}
+
+
+def _read_at_start(case: Case) -> Iterator[tuple[str, str]]:
+    """Each site and each file in it that the site module reads; it looks for none where another file leads."""
     layout = case.installation.layout
     for site in layout.sites:
-        if site not in (layout.purelib, layout.platlib) and not site.endswith(("/site-packages", "/dist-packages")):
-            continue  # a folder that a .pth file has put on the path: the site module looks for none in there
-        for file in _files(case, site):
-            lines = list(_lines(file))
-            yield from _stale(case, site, file, lines)
-            yield from _code(case, file, [line for line in lines if line.is_code])
+        if site in (layout.purelib, layout.platlib) or site.endswith(("/site-packages", "/dist-packages")):
+            yield from ((site, file) for file in _files(case, site))
+
+
+def _of_file(case: Case, site: str, file: str) -> Iterator[Finding]:
+    """Up to two findings, with one mend: the second of two would find the file changed."""
+    lines = list(_lines(file))
+    missing = _missing(site, lines)
+    stale = _stale(case, site, file, lines, missing)
+    code = _code(case, file, [line for line in lines if line.is_code])
+    partly = missing and len(missing) < len(lines) and code is None and file not in _adding_strangers(case)
+    fix = _mend(case, file, missing if partly else [])
+    yield from (replace(finding, fix=fix) for finding in (stale, code) if finding is not None)
+
+
+def _mend(case: Case, file: str, lines: list[Line]) -> str:
+    """What has an owner is put back, or goes with it; of what nobody has, ``lines`` go, or the whole file."""
+    if owner := _owner(case, file):
+        unlocked = case.lock is not None or case.installation.by_name[owner].editable
+        return case.uninstall(owner) if unlocked and owner not in case.pins else case.reinstall(owner)
+    if lines:
+        return f"sed -i '{';'.join(f'{line.number}d' for line in lines)}' {quoted([file])}"
+    return f"mv {quoted([file])} {quoted([f'{file}.off'])}"
 
 
 def adding(case: Case, folder: str) -> str | None:
@@ -85,25 +123,22 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _stale(case: Case, site: str, file: str, lines: list[Line]) -> Iterator[Finding]:
+def _missing(site: str, lines: list[Line]) -> list[Line]:
+    """Those that name a folder that is not there."""
+    return [line for line in lines if not line.is_code and not _exists(os.path.join(site, line.text))]  # noqa: PTH118
+
+
+def _stale(case: Case, site: str, file: str, lines: list[Line], missing: list[Line]) -> Finding | None:
     """Folders that are named and not there; also those that the finder of an editable install maps names to."""
-    missing = [line for line in lines if not line.is_code and not _exists(os.path.join(site, line.text))]  # noqa: PTH118
     sources = [source for line in lines if line.is_code for source in _mapped(site, line) if not _exists(source)]
     if not missing and not sources:
-        return
+        return None
     shown, owner = printable(case.installation.shown(file)), _owner(case, file)
     named = tuple(printable(text) for text in (*(line.text for line in missing), *sources))
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
     summary = f"{shown} puts a folder on Python's path that is not there: {named[0]}{more}"
-    if owner:
-        editable = case.installation.by_name[owner].editable and owner not in case.pins
-        fix = case.uninstall(owner) if editable else case.reinstall(owner)
-    elif missing and len(missing) < len(lines):
-        fix = f"sed -i '{';'.join(f'{line.number}d' for line in missing)}' {quoted([file])}"
-    else:
-        fix = f"mv {quoted([file])} {quoted([f'{file}.off'])}"
     evidence: dict[str, Evidence] = {"file": shown, "missing": named[:20], "count": len(named)}
-    yield Finding("python.pth", "drift", owner or "python", summary, evidence, fix)
+    return Finding("python.pth", "drift", owner or "python", summary, evidence)
 
 
 def _exists(path: str) -> bool:
@@ -127,10 +162,10 @@ def _mapped(site: str, line: Line) -> Iterator[str]:
         yield from (str(source) for mapping in maps if isinstance(mapping, dict) for source in mapping.values())
 
 
-def _code(case: Case, file: str, lines: list[Line]) -> Iterator[Finding]:
+def _code(case: Case, file: str, lines: list[Line]) -> Finding | None:
     """Code that every start of this Python runs: whose is it, and is what it imports still there?"""
     if not lines:
-        return
+        return None
     shown, owner = printable(case.installation.shown(file)), _owner(case, file)
     severity: Severity = "dangerous"
     evidence: dict[str, Evidence] = {"file": shown, "code": tuple(printable(line.text[:200]) for line in lines[:5])}
@@ -143,9 +178,8 @@ def _code(case: Case, file: str, lines: list[Line]) -> Iterator[Finding]:
         summary = f"{shown} runs code at every start of Python, and no installed distribution says that it is its own"
         severity = "dangerous" if any(_HIDES.search(line.text) for line in lines) else "drift"
     else:
-        return
-    fix = case.reinstall(owner) if owner else f"mv {quoted([file])} {quoted([f'{file}.off'])}"
-    yield Finding("python.pth", severity, owner or "python", summary, evidence, fix)
+        return None
+    return Finding("python.pth", severity, owner or "python", summary, evidence)
 
 
 def _owner(case: Case, file: str) -> str | None:

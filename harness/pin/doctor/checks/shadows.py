@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case, names
-from harness.pin.doctor.checks.untracked import printable, quoted
 from harness.pin.doctor.installed.installation import Layout
+from harness.pin.doctor.spelling import printable, quoted
 
 _MODULE = re.compile(r"(?P<name>[^\W\d]\w*)(\.cpython-\d+\w*(-[\w-]+)?|\.abi3)?\.(py|so|pyc)")
 _UNUSED = frozenset({"test", "tests", "this", "antigravity", "idlelib", "turtle", "turtledemo", "docs", "examples"})

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from harness.findings import Evidence, Finding
 from harness.pin.doctor.case import Case
+from harness.pin.doctor.checks import pth
 from harness.pin.doctor.installed.installation import Distribution, Installation
+from harness.pin.doctor.spelling import printable, quoted
 
 _EXPECTED = re.compile(
     r"_virtualenv\.(py|pth)"  # virtualenv's and uv's patch of distutils
@@ -34,7 +34,8 @@ _MOST_PATHS = 20
 def check(case: Case) -> Iterator[Finding]:
     """file.untracked: drift where Python could import it or the loader find it, else a note; one for each owner."""
     installation = case.installation
-    stray = _unclaimed(installation)
+    told_of = pth.told_of(case)
+    stray = {path: site for path, site in _unclaimed(installation).items() if path not in told_of}
     if not stray:
         return
     claimants = _claimants(installation)
@@ -46,21 +47,6 @@ def check(case: Case) -> Iterator[Finding]:
     used = {folder for path in claimants for folder in (path, *map(str, PurePosixPath(path).parents))}
     for (subject, live), paths in sorted(grouped.items()):
         yield _finding(case, subject, live, sorted(paths), used)
-
-
-def printable(path: str) -> str:
-    """``path`` for a terminal and for JSON: control characters and bytes that are no text are spelled out."""
-    return path if path.isprintable() else ascii(path)[1:-1]
-
-
-def quoted(paths: Sequence[str]) -> str:
-    """``paths`` for a shell; of one that is no text, each odd byte by its number."""
-    return " ".join(shlex.quote(path) if path.isprintable() else f"$'{_numbered(path)}'" for path in paths)
-
-
-def _numbered(path: str) -> str:
-    plain = b"/._-+"
-    return "".join(chr(b) if (b < 128 and chr(b).isalnum()) or b in plain else f"\\x{b:02x}" for b in os.fsencode(path))
 
 
 def _unclaimed(installation: Installation) -> dict[str, str]:

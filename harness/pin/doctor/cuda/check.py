@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,9 +174,7 @@ def _put_back(case: Case, need: Need) -> str:
     """The command that installs what is required: from the lock where there is one, else by pip."""
     if case.lock is not None:
         return case.reinstall(need.name)
-    wanted = shlex.quote(f"{need.name}{need.specifier}")
-    python = shlex.quote(str(case.installation.layout.python))
-    return f"{python} -m pip install --force-reinstall --no-deps {wanted}"
+    return case.install(f"{need.name}{need.specifier}")
 
 
 def _flashinfer(case: Case, torch: Torch | None) -> Iterator[Finding]:
@@ -187,15 +184,14 @@ def _flashinfer(case: Case, torch: Torch | None) -> Iterator[Finding]:
     if len(set(versions.values())) > 1:
         main = parts[0]
         listed = ", ".join(f"{part.name} {part.version}" for part in parts)
-        others = " ".join(f"{part.name}=={versions[main.name]}" for part in parts[1:])
-        python = shlex.quote(str(case.installation.layout.python))
+        others = [f"{part.name}=={versions[main.name]}" for part in parts[1:]]
         yield Finding(
             "cuda.flashinfer",
             "dangerous",
             next(part.name for part in parts if versions[part.name] != versions[main.name]),
             f"FlashInfer's parts are of different versions ({listed}): it refuses to start.",
             {part.name: part.version for part in parts},
-            case.reinstall(main.name) if case.lock else f"{python} -m pip install --no-deps {others}",
+            case.reinstall(main.name) if case.lock else case.install(*others),
         )
     for part in parts:
         local = part.version.partition("+")[2]

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from harness.errors import EnvironmentFault
 from harness.pin import venvs
 from harness.pin.aside import Say
-from harness.pin.doctor.case import Case
+from harness.pin.doctor.case import Case, is_husk
 from harness.pin.doctor.installed.digests import ALGORITHMS, digests
 from harness.pin.doctor.installed.installation import Claim, Distribution, Installation, Layout
 from harness.pin.doctor.installed.read import read
@@ -99,7 +99,7 @@ def faults(installation: Installation, locked: Mapping[str, Pin], pins: Sequence
     concerned = tuple(d for d in installation.distributions if d.name in names)
     known = digests(replace(installation, distributions=concerned), StatCache()).known
     for pin in pins:
-        found = [distribution for distribution in concerned if distribution.name == pin.name]
+        found = [d for d in concerned if d.name == pin.name and not is_husk(installation, d)]
         if len(found) != 1 or not _same_version(found[0].version, pin.version) or not found[0].claims:
             what = " and ".join(f"{d.name} {d.version or 'without a version'}" for d in found) or "nothing"
             yield f"where {pin.name} {pin.version} should be is {what}"

@@ -107,8 +107,8 @@ def test_without_a_lock_torchs_cuda_says_who_belongs_here(
     finding = only(examined(python), "owner.overwritten")
     assert (finding.severity, finding.subject) == ("broken", "nvidia-nccl-cu12")
     uninstall, reinstall = finding.fix.split(" && ")
-    assert uninstall == f"{python} -m pip uninstall -y nvidia-nccl-cu13"
-    assert reinstall == f"{python} -m pip install --force-reinstall --no-deps nvidia-nccl-cu12==2.27.5"
+    assert uninstall.endswith(f"-m pip --python {python} uninstall -y nvidia-nccl-cu13")
+    assert reinstall.endswith(f"{python} install --force-reinstall --no-deps nvidia-nccl-cu12==2.27.5")
 
     unpack(python, nccl[0])
     finding = only(examined(python), "owner.overwritten")
