@@ -86,26 +86,6 @@ def _is_mute(distribution: Distribution) -> bool:
     return distribution.info.endswith(".dist-info") and not distribution.claims
 
 
-def apart(installation: Installation, names: Collection[str]) -> list[list[str]]:
-    """Those of ``names`` that pip can uninstall, and those that it refuses to: it knows of no file of theirs."""
-    mute = [n for n in names if n in installation.by_name and _is_mute(installation.by_name[n])]
-    return [group for group in ([name for name in names if name not in mute], mute) if group]
-
-
-def _is_mute(distribution: Distribution) -> bool:
-    return distribution.info.endswith(".dist-info") and not distribution.claims
-
-
-def apart(installation: Installation, names: Collection[str]) -> list[list[str]]:
-    """Those of ``names`` that pip can uninstall, and those that it refuses to: it knows of no file of theirs."""
-    mute = [n for n in names if n in installation.by_name and _is_mute(installation.by_name[n])]
-    return [group for group in ([name for name in names if name not in mute], mute) if group]
-
-
-def _is_mute(distribution: Distribution) -> bool:
-    return distribution.info.endswith(".dist-info") and not distribution.claims
-
-
 def install(installation: Installation, place: Place, wanted: Mapping[str, str], digests: Digests) -> str:
     """The command that installs the requirements ``wanted``, by name, over what is there, and not what they need.
 
