@@ -126,7 +126,8 @@ def included_locks(env: Environment, version: str, where: Places) -> list[Path]:
 def extra_pages(env: Environment, where: Places) -> tuple[str, ...]:
     """The pages of the environment's extra index that list what no other index may have."""
     names = [pin.partition("==")[0] for pin in official_hashes(where)]
-    return tuple(f"{env.extra_index}/{name}/" for name in names) if env.extra_index else ()
+    asked = env.extra_index and not pip_settings().no_index
+    return tuple(f"{env.extra_index}/{name}/" for name in names) if asked else ()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.parse
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
@@ -50,19 +51,31 @@ def _pip(pin: Pin, interpreter: Path, folder: Path) -> tuple[str | Path, ...]:
 
 
 def _fetch_wheel(pin: Pin, settings: IndexSettings, folder: Path) -> Path:
-    """The universal wheel of ``pin``, from the first index that has it, its hash checked."""
+    """The universal wheel of ``pin``, from the first place that has it, its hash checked."""
     name = f"{pin.name}-{pin.version}-py3-none-any.whl"
-    for index in (settings.index, *settings.extra):
+    url = next(_addresses(pin, name, settings), None)
+    if url is None:
+        places = (*filter(local_path, settings.find_links), *settings.indexes)
+        asked = ", ".join(map(host, places)) or "none: pip is told no-index"
+        raise EnvironmentFault(f"no index has {name}; asked {asked}")
+    content = _read(url, settings)
+    found = "sha256:" + hashlib.sha256(content).hexdigest()
+    if found not in pin.hashes:
+        raise EnvironmentFault(f"{name} from {host(url)} is not the file in the lock: its hash is {found}")
+    (folder / name).write_bytes(content)
+    return folder / name
+
+
+def _addresses(pin: Pin, name: str, settings: IndexSettings) -> Iterator[str]:
+    """Where the file ``name`` is: in the folders of find-links, which ask nobody, then on the indexes."""
+    for path in filter(None, map(local_path, settings.find_links)):
+        if (path / name).is_file():
+            yield (path / name).absolute().as_uri()
+    for index in settings.indexes:
         page = f"{index}/{pin.name}/" + ("index.html" if local_path(index) else "")
         for url in page_links(_read(page, settings).decode("utf-8", "replace"), page):
             if urllib.parse.unquote(urllib.parse.urlsplit(url).path).endswith("/" + name):
-                content = _read(url, settings)
-                found = "sha256:" + hashlib.sha256(content).hexdigest()
-                if found not in pin.hashes:
-                    raise EnvironmentFault(f"{name} from {host(url)} is not the file in the lock: its hash is {found}")
-                (folder / name).write_bytes(content)
-                return folder / name
-    raise EnvironmentFault(f"no index has {name}; asked {', '.join(map(host, (settings.index, *settings.extra)))}")
+                yield url
 
 
 def _read(url: str, settings: IndexSettings) -> bytes:

@@ -20,6 +20,8 @@ from html.parser import HTMLParser
 from http.client import HTTPResponse
 from pathlib import Path
 
+from harness.errors import UsageError
+
 PYPI = "https://pypi.org/simple"
 
 
@@ -32,6 +34,12 @@ class IndexSettings:
     find_links: tuple[str, ...] = ()
     trusted_hosts: tuple[str, ...] = ()
     cert: str | None = None
+    no_index: bool = False  # look in find_links alone
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The indexes that may be asked, the main one first; none where pip is told to ask none."""
+        return () if self.no_index else (self.index, *self.extra)
 
 
 def _config_files(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -52,7 +60,10 @@ def _config_files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def pip_settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
-    """What pip would use to find packages: its files, then its variables, as pip ranks them."""
+    """What pip would use to find packages: its files, then its variables, as pip ranks them.
+
+    Raises UsageError for a ``no-index`` that is neither yes nor no, as pip itself fails on it.
+    """
     values = dict[str, str]()
     for path in _config_files(environ):
         parser = configparser.RawConfigParser()
@@ -69,7 +80,17 @@ def pip_settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
         find_links=tuple(values.get("find-links", "").split()),
         trusted_hosts=tuple(values.get("trusted-host", "").split()),
         cert=values.get("cert"),
+        no_index=_is_true(values.get("no-index", ""), "PIP_NO_INDEX or no-index in pip.conf"),
     )
+
+
+def _is_true(value: str, name: str) -> bool:
+    """A yes or no as pip and uv spell it; no for nothing."""
+    if value.lower() in ("y", "yes", "t", "true", "on", "1"):
+        return True
+    if value.lower() in ("", "n", "no", "f", "false", "off", "0"):
+        return False
+    raise UsageError(f"{name} is {value!r}, which is neither yes nor no: set 1 or 0")
 
 
 class _Links(HTMLParser):
@@ -143,7 +164,7 @@ def _folders_of_local_index(index: str, names: Iterable[str]) -> set[str]:
 
 def local_folders(settings: IndexSettings, names: Iterable[str]) -> list[Path]:
     """The folders on this machine's disk in which the settings look for files of ``names``."""
-    indexes = [index for index in (settings.index, *settings.extra) if local_path(index)]
+    indexes = [index for index in settings.indexes if local_path(index)]
     listed = {folder for index in indexes for folder in _folders_of_local_index(index, names)}
     return [*(path for link in settings.find_links if (path := local_path(link))), *map(Path, sorted(listed))]
 
@@ -163,7 +184,11 @@ def uv_variables(
     To pip all places are one heap of files, of which the lock's hashes choose. uv takes a version's files from one
     index alone, so that a mirror on disk with a single platform's file would hide the others: such a mirror is
     given as folders of files, which uv does add to an index's. What the user has told uv already stays.
+
+    Where pip or uv is told to ask no index, ``own``, which are folders of this machine's, are all that is asked.
     """
+    if settings.no_index or _is_true(environ.get("UV_NO_INDEX", ""), "UV_NO_INDEX"):
+        return _without_index(settings, environ, own)
     on_disk = [index for index in settings.extra if local_path(index)]
     folders = [folder for index in on_disk for folder in sorted(_folders_of_local_index(index, names))]
     if "UV_FIND_LINKS" in environ:
@@ -183,3 +208,16 @@ def uv_variables(
     }
     kept = {key: value for key, value in told.items() if value and (key not in environ or key == "UV_INDEX")}
     return {**kept, "UV_FIND_LINKS": ",".join(dict.fromkeys(filter(None, links)))}
+
+
+def _without_index(settings: IndexSettings, environ: Mapping[str, str], own: tuple[str, ...]) -> dict[str, str]:
+    """``uv_variables`` with find-links and ``own`` alone, whatever else uv was told to ask."""
+    links = (environ["UV_FIND_LINKS"],) if "UV_FIND_LINKS" in environ else settings.find_links
+    told = {"UV_INSECURE_HOST": " ".join(settings.trusted_hosts), "SSL_CERT_FILE": settings.cert or ""}
+    kept = {key: value for key, value in told.items() if value and key not in environ}
+    kept["UV_FIND_LINKS"] = ",".join(dict.fromkeys(filter(None, links)))
+    # Set even where they say nothing: uv asks an index that a variable names, whatever UV_NO_INDEX says.
+    kept |= {"UV_INDEX": " ".join(own), "UV_DEFAULT_INDEX": "", "UV_INDEX_URL": "", "UV_EXTRA_INDEX_URL": ""}
+    if not own:
+        return {**kept, "UV_NO_INDEX": "1"}
+    return {**kept, "UV_DEFAULT_INDEX": own[0], "UV_NO_INDEX": "0", "UV_INDEX_STRATEGY": "unsafe-best-match"}

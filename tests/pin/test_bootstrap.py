@@ -164,6 +164,22 @@ def test_no_index_with_the_file_is_one_clear_line(index: str, tmp_path: Path) ->
         _fetch_wheel(PIN, IndexSettings(f"http://{index}/empty"), tmp_path)
 
 
+def test_where_pip_may_ask_no_index_the_file_comes_from_a_folder_of_find_links(index: str, tmp_path: Path) -> None:
+    links, to = tmp_path / "the links", tmp_path / "to"
+    links.mkdir()
+    to.mkdir()
+    settings = IndexSettings(f"http://{index}/full", find_links=(links.as_uri(),), no_index=True)
+    with pytest.raises(EnvironmentFault, match=r"no index has pip-1\.0-py3-none-any\.whl; asked file:"):
+        _fetch_wheel(PIN, settings, to)
+    with pytest.raises(EnvironmentFault, match="asked none: pip is told no-index"):
+        _fetch_wheel(PIN, dataclasses.replace(settings, find_links=()), to)
+    (links / "pip-1.0-py3-none-any.whl").write_bytes(b"evil")
+    with pytest.raises(EnvironmentFault, match="is not the file in the lock"):
+        _fetch_wheel(PIN, settings, to)
+    (links / "pip-1.0-py3-none-any.whl").write_bytes(WHEEL)
+    assert _fetch_wheel(PIN, settings, to).read_bytes() == WHEEL
+
+
 def test_an_index_that_is_not_reached_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match=r"127\.0\.0\.1 is not reached: .*PIP_INDEX_URL"):
         _fetch_wheel(PIN, IndexSettings("http://127.0.0.1:9/simple"), tmp_path)

@@ -57,8 +57,8 @@ class Listing:
         return not any(host(place) in self.unreached for place in (*self.settings.find_links, *self._indexes(version)))
 
     def _indexes(self, version: str) -> tuple[str, ...]:
-        extra = (self.extra,) if self.extra and "+" in version else ()
-        return (self.settings.index, *self.settings.extra, *extra)
+        extra = (self.extra,) if self.extra and "+" in version and not self.settings.no_index else ()
+        return (*self.settings.indexes, *extra)
 
     def _found_links(self) -> list[str]:
         """What the find-links places hold; read once."""
