@@ -117,12 +117,33 @@ def _way_back(replay: Replay, stranger: _Stranger, folder: str, by_path: bool) -
     """The command that lets the loader find the expected one first."""
     case = replay.case
     if by_path:
-        rest = [entry for entry in replay.search.library_path if entry != folder]
-        return f"export LD_LIBRARY_PATH={shlex.quote(':'.join(rest))}" if rest else "unset LD_LIBRARY_PATH"
+        return _without(replay, folder)
     owner = replay.owner(stranger.found)
     if owner is not None:
         return case.uninstall(owner.name)
     if stranger.expected not in case.installation.files:
         return ""  # the wheel has no such part: nothing here brings it
-    expected = shlex.quote(folder_of(stranger.expected))
-    return f'export LD_LIBRARY_PATH={expected}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
+    return _first(stranger.expected)
+
+
+def way_around(replay: Replay, found: str) -> str:
+    """The command after which the loader does not take ``found``, a file from outside the environment; "" where that
+    is the system's own, and nothing here brings another."""
+    name, folder = file_name(found), folder_of(found)
+    if found in replay.search.preloaded() or name in replay.search.preloaded():
+        return "unset LD_PRELOAD"
+    if folder in replay.search.library_path:
+        return _without(replay, folder)
+    ours = replay.by_file_name.get(name, ())
+    return _first(ours[0]) if ours else ""
+
+
+def _without(replay: Replay, folder: str) -> str:
+    """Takes ``folder`` off LD_LIBRARY_PATH."""
+    rest = [entry for entry in replay.search.library_path if entry != folder]
+    return f"export LD_LIBRARY_PATH={shlex.quote(':'.join(rest))}" if rest else "unset LD_LIBRARY_PATH"
+
+
+def _first(path: str) -> str:
+    """Puts the folder of ``path`` before all others on LD_LIBRARY_PATH."""
+    return f'export LD_LIBRARY_PATH={shlex.quote(folder_of(path))}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'

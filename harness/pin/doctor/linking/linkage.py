@@ -103,6 +103,8 @@ def _unresolved_finding(case: Case, subject: str, severity: Severity, lacks: lis
     libraries = tuple(dict.fromkeys(shown(lack.library) for lack in lacks))
     whys = {shown(lack.library): lack.why for lack in lacks if lack.why}
     first = lacks[0]
+    # Of several that need one library, the first in both: here and in the evidence.
+    needers = {shown(lack.library): shown(lack.needed_by) for lack in reversed(lacks) if lack.needed_by}
     name = file_name(first.library)
     others = f" and {len(libraries) - 1} more" if len(libraries) > 1 else ""
     if severity == "note":
@@ -117,7 +119,7 @@ def _unresolved_finding(case: Case, subject: str, severity: Severity, lacks: lis
     evidence: dict[str, Evidence] = {
         "count": len(libraries),
         "libraries": libraries[:MOST_NAMED],
-        "needed_by": {shown(lack.library): shown(lack.needed_by) for lack in lacks[:MOST_NAMED] if lack.needed_by},
+        "needed_by": {library: needers[library] for library in libraries[:MOST_NAMED] if library in needers},
         "searched": searched[:MOST_NAMED],
         "why": dict(list(whys.items())[:MOST_NAMED]),
     }

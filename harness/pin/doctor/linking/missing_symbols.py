@@ -6,7 +6,6 @@ when it is first called, stops the program there: both are "undefined symbol" to
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from harness.findings import Evidence, Finding
 from harness.pin.doctor.cuda.families import family_of
 from harness.pin.doctor.installed.installation import Distribution
 from harness.pin.doctor.linking.elf_file import BrokenElf
+from harness.pin.doctor.linking.foreign import way_around
 from harness.pin.doctor.linking.ldso import Loaded, Opening, Process, file_name
 from harness.pin.doctor.linking.openings import MOST_NAMED, Replay
 from harness.pin.doctor.linking.symbols import Symbols, read_symbols
@@ -136,17 +136,21 @@ def _finding(replay: Replay, subject: str, gaps: list[_Gap]) -> Finding:
 
 
 def _fix(replay: Replay, subject: str, gaps: list[_Gap]) -> str:
-    """Without a lock, what the subject itself requires is right: torch names its NCCL to the last digit."""
+    """Without a lock, what the subject itself requires is right: torch names its NCCL to the last digit.
+
+    A provider from outside the environment is no better for an installation: the loader has to pass it by.
+    """
     case = replay.case
+    strangers = dict.fromkeys(gap.provider for gap in gaps if not replay.is_inside(gap.provider))
+    if strangers:
+        return " && ".join(dict.fromkeys(filter(None, (way_around(replay, path) for path in strangers))))
     files = {file_name(gap.provider) for gap in gaps}
     if case.lock is None:
         exact = list(_exact_needs(case.installation.by_name[subject], files))
         if exact:
-            wanted = " ".join(shlex.quote(need) for need in sorted(exact))
-            python = shlex.quote(str(case.installation.layout.python))
-            return f"{python} -m pip install --force-reinstall --no-deps {wanted}"
-    providers = (replay.owner(gap.provider) for gap in gaps)
-    return case.reinstall(*sorted({subject, *(owner.name for owner in providers if owner is not None)}))
+            return case.install(*sorted(exact))
+    owners = (replay.owner(gap.provider) for gap in gaps)
+    return case.reinstall(*sorted({subject, *(owner.name for owner in owners if owner is not None)}))
 
 
 def _exact_needs(subject: Distribution, files: set[str]) -> Iterator[str]:

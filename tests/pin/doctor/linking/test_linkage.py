@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -310,6 +311,22 @@ def test_without_a_lock_the_one_that_claims_the_library_is_put_back(trained: Pat
     assert finding.fix.endswith("--force-reinstall --no-deps nvidia-nccl-cu12==2.27.5")
 
 
+def test_of_several_that_need_what_is_gone_one_is_named_throughout(trained: Path, built: Path) -> None:
+    code = "int ncclInit(void); int more(void) { return ncclInit(); }"
+    cuda = built / "libtorch_cuda.so"
+    for name in ("libtorch_extra.so", "_D.so"):
+        path = "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib:$ORIGIN/lib"
+        library = library_bytes(built / "more", name, code, path, built / "libnccl.so.2", cuda)
+        (site_packages(trained) / "torch" / ("lib" if name.startswith("lib") else "") / name).write_bytes(library)
+    (site_packages(trained) / "nvidia/nccl/lib/libnccl.so.2").unlink()
+    findings = [f for f in linkage.check(case_of(trained)) if f.severity != "note"]
+    assert findings
+    for finding in findings:
+        needed_by = finding.evidence["needed_by"]
+        assert isinstance(needed_by, Mapping)
+        assert finding.summary.endswith(f"which {file_name(needed_by['libnccl.so.2'])} needs")
+
+
 def test_a_truncated_library(trained: Path) -> None:
     library = site_packages(trained) / "nvidia/nccl/lib/libnccl.so.2"
     library.write_bytes(library.read_bytes()[:1000])
@@ -372,6 +389,57 @@ def test_a_version_that_the_library_does_not_define(tmp_path: Path, trained: Pat
     (finding,) = linkage.check(case_of(trained))
     assert (finding.kind, finding.severity, finding.subject) == ("link.symbol-version", "broken", "fam")
     assert finding.evidence["missing"] == ("FAM_2",)
+
+
+def versioned(folder: Path, *versions: str) -> Path:
+    """libfam.so.1 with a symbol of each of ``versions``."""
+    folder.mkdir(parents=True)
+    script = folder / "script"
+    script.write_text("\n".join(f"{version} {{ global: of_{version}; }};" for version in versions))
+    code = "".join(f"int of_{version}(void) {{ return 1; }}" for version in versions)
+    return build_library(folder / "libfam.so.1", code, f"-Wl,--version-script={script}")
+
+
+STRANGE = {
+    "LD_LIBRARY_PATH": ({"LD_LIBRARY_PATH": "{strange}"}, ""),
+    "one folder of several": ({"LD_LIBRARY_PATH": "/a b:{strange}:/other"}, ""),
+    "LD_PRELOAD": ({"LD_PRELOAD": "{strange}/libfam.so.1"}, ""),
+    "both": ({"LD_PRELOAD": "{strange}/libfam.so.1", "LD_LIBRARY_PATH": "{strange}"}, ""),
+    "a path that was linked in": ({}, "{strange}:"),
+    "a path that was linked in, and another": ({"LD_LIBRARY_PATH": "/other"}, "{strange}:"),
+}
+
+
+@pytest.mark.parametrize("pins", [(), ("fam", "torch", "nvidia-nccl-cu12")])
+@pytest.mark.parametrize("way", STRANGE)
+def test_a_stranger_that_lacks_a_version_is_passed_by_and_nothing_is_installed(
+    tmp_path: Path, trained: Path, built: Path, way: str, pins: tuple[str, ...]
+) -> None:
+    """As with libm under the name of libgomp.so.1: an installation would put back what is there already."""
+    strange, ours = versioned(built / "strange", "FAM_1"), versioned(built / "ours", "FAM_1", "FAM_2")
+    set_to, linked = STRANGE[way]
+    path = f"-Wl,--enable-new-dtags,-rpath,{linked.format(strange=strange.parent)}$ORIGIN"
+    code = "int of_FAM_1(void); int of_FAM_2(void); int go(void) { return of_FAM_1() + of_FAM_2(); }"
+    module = library_bytes(built, "user.so", code, path, ours)
+    fam = make_wheel(tmp_path, "fam", "1", {"user.so": module, "libfam.so.1": ours.read_bytes()})
+    install(trained, fam)
+    variables = {name: value.format(strange=strange.parent) for name, value in set_to.items()}
+    fixes = []
+    while findings := list(linkage.check(case_of(trained, variables, pins))):
+        assert kinds(findings) == [("link.symbol-version", "broken", "fam")]
+        fixes.append(findings[0].fix)
+        assert len(fixes) <= len(variables) + 1, fixes
+        variables = after(findings[0].fix, variables)
+    assert fixes
+    assert "/other" not in "".join(set_to.values()) or "/other" in variables["LD_LIBRARY_PATH"]
+
+
+def after(command: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the loader once a shell has run ``command``."""
+    sets = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    python = f"{shlex.quote(sys.executable)} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    done = subprocess.run(["bash", "-ec", f"{sets}{command}\n{python}"], capture_output=True, text=True, check=True)
+    return {name: value for name, value in json.loads(done.stdout).items() if name.startswith("LD_")}
 
 
 def test_a_copy_on_ld_library_path_goes_before_the_wheels(tmp_path: Path, trained: Path, built: Path) -> None:
