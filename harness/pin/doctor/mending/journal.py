@@ -58,8 +58,8 @@ def workspace(prefix: Path) -> Iterator[Path]:
     shutil.rmtree(prefix / FOLDER, ignore_errors=True)
     (prefix / FOLDER).mkdir()  # fails where a link stands there
     new = prefix / FOLDER / "new"
-    new.mkdir()
     try:
+        new.mkdir()
         yield new
     finally:
         if not interrupted(prefix):

@@ -67,6 +67,8 @@ def _removable(case: Case, asked: str) -> str:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(f"{name} is not installed in {prefix}" + (f"; did you mean {near[0]}?" if near else ""))
+    if case.is_husk(known[name]):
+        raise UsageError(f"of {name} there is only an empty folder: {case.uninstall(name)}")
     if name in case.pins:
         raise UsageError(f"{name} is in the lock and is not removed; to put it right: {case.command} --fix")
     if not known[name].site.startswith(f"{prefix}/"):
@@ -85,7 +87,7 @@ def _reasons(case: Case, findings: Iterable[Finding]) -> dict[str, str]:
         if finding.kind == "owner.overwritten":
             overwritten.append(finding)
         elif finding.kind in _OF_ITS_OWN:
-            named = [name for name in _named(finding) if name in case.pins]
+            named = [name for name in _named(finding) if name in case.pins and not _is_aside(case, finding)]
             reasons |= {name: finding.summary for name in named if name not in reasons}
             other |= set(named) if finding.kind.startswith("lock.") else set()
     for finding in overwritten:
@@ -94,6 +96,11 @@ def _reasons(case: Case, findings: Iterable[Finding]) -> dict[str, str]:
         if finding.subject in case.pins and (winner not in case.pins or winner in other):
             reasons.setdefault(finding.subject, finding.summary)
     return reasons
+
+
+def _is_aside(case: Case, finding: Finding) -> bool:
+    """Whether it is of an empty dist-info beside a sound one, which is none of the lock's business."""
+    return finding.kind == "python.dist-info" and not finding.fix.endswith(f"{case.command} --fix")
 
 
 def _named(finding: Finding) -> tuple[str, ...]:
@@ -106,14 +113,22 @@ def _left(case: Case, findings: Iterable[Finding], steps: Sequence[Step]) -> Ite
     touched = {step.name for step in steps}
     for finding in findings:
         name = finding.subject
-        if finding.severity == "note" or name in touched:
+        if finding.severity == "note" or name in touched or _is_done(case, finding, steps):
             continue
-        if case.lock is not None and name in case.installation.by_name and name not in case.pins:
+        extra = case.installation.by_name.get(name) if case.lock is not None and name not in case.pins else None
+        if extra is not None and case.is_here(extra) and not case.is_husk(extra):
             touched.add(name)
-            why = f"{name} is not in the lock, and nobody has asked to remove it"
-            yield Untouched(name, why, f"{case.command} --fix --remove {name}")
+            yield Untouched(name, f"{name} is not in the lock, and nobody has asked to remove it", case.uninstall(name))
         else:
-            yield Untouched(name, finding.summary, finding.fix)
+            # The way out is never the command that is being run.
+            yield Untouched(name, finding.summary, finding.fix if finding.fix != f"{case.command} --fix" else "")
+
+
+def _is_done(case: Case, finding: Finding, steps: Sequence[Step]) -> bool:
+    """Whether ``steps`` are what ``finding`` asks for: what is installed again for one reason mends others too."""
+    command, *removals = finding.fix.split(" --remove ")
+    removed = {step.name for step in steps if step.action == "remove"}
+    return bool(steps) and command == f"{case.command} --fix" and removed.issuperset(removals)
 
 
 def carry_out(plan: Plan, case: Case, uv: Path, say: Say) -> None:
@@ -123,7 +138,7 @@ def carry_out(plan: Plan, case: Case, uv: Path, say: Say) -> None:
     unusable and marked. What is killed in the middle leaves a mark as well, and the next plan rolls it back.
     """
     prefix = Path(case.installation.layout.prefix)
-    with _one_line(prefix), journal.alone(prefix, say) as lock_fd:
+    with _told(case, say) as checked, journal.alone(prefix, say) as lock_fd:
         if "roll back" in {step.action for step in plan.steps}:
             journal.roll_back(prefix)
             say(f"{prefix} is as it was before the interrupted mend")
@@ -140,12 +155,22 @@ def carry_out(plan: Plan, case: Case, uv: Path, say: Say) -> None:
             with journal.exchanged(prefix, old, new):
                 for fault in faults(read(case.installation.layout), case.pins, pins):
                     raise EnvironmentFault(f"{fault}, though it was right beside {prefix}; its files are as they were")
+                checked.append(prefix)
 
 
 @contextlib.contextmanager
-def _one_line(prefix: Path) -> Iterator[None]:
+def _told(case: Case, say: Say) -> Iterator[list[Path]]:
+    """Say what state the environment is in, whatever ended the mend. Yields a list for what was exchanged and right."""
+    prefix, checked = Path(case.installation.layout.prefix), list[Path]()
     try:
-        yield
+        yield checked
+    except KeyboardInterrupt:
+        if journal.interrupted(prefix):
+            state = f"it has to be rolled back: {case.command} --fix"
+        else:
+            state = f"it was all but done: {case.command} says how it is" if checked else "it is as it was before"
+        say(f"mending {prefix} was interrupted; {state}")
+        raise
     except OSError as error:
         state = "it has to be rolled back" if journal.interrupted(prefix) else "its files are as they were"
         raise EnvironmentFault(f"{prefix} could not be mended: {error}; {state}") from error
@@ -154,7 +179,7 @@ def _one_line(prefix: Path) -> Iterator[None]:
 def _refuse_users(case: Case) -> None:
     prefix = case.installation.layout.prefix
     if users := users_of(prefix):
-        named = ", ".join(f"{pid} ({command[:60]})" for pid, command in list(users.items())[:5])
+        named = ", ".join(f"{pid} ({running})" for pid, running in list(users.items())[:5])
         more = f" and {len(users) - 5} more" if len(users) > 5 else ""
         raise EnvironmentFault(
             f"{prefix} is in use by process {named}{more}, whose libraries would change under it; "

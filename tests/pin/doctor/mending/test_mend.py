@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from harness.errors import EnvironmentFault, UsageError
+from harness.findings import Finding
 from harness.pin.doctor.case import Case
 from harness.pin.doctor.mending import journal, mend
+from harness.pin.doctor.mending.in_use import what_runs
+from tests.pin.doctor.exchanges import at_step, interrupt
 from tests.pin.doctor.locked import Locked, build, only_from, write_lock
 from tests.pin.doctor.trees import snapshot
 from tests.pin.doctor.wheels import make_wheel
@@ -236,6 +239,44 @@ def test_without_a_lock_nothing_is_mended_and_each_finding_says_how(locked: Lock
     assert [(left.subject, left.command) for left in plan.untouched] == [("tool", findings[0].fix)]
 
 
+FIX = "harness doctor x --fix"
+
+
+def test_what_the_steps_mend_is_not_called_left_and_no_way_out_is_the_command_that_runs(
+    locked: Locked, wheels: Wheels
+) -> None:
+    """A library that is gone is told of by the bytes, by the loader and by the table of known states."""
+    locked.install(wheels.extra)
+    (locked.site / NCCL).unlink()
+    found = locked.examine()
+    lost = Finding("link.unresolved", "broken", "tool", "tool cannot be loaded", fix=FIX)
+    taken = Finding("cuda.two-majors", "dangerous", "python", "two of one kind", fix=f"{FIX} --remove sglang")
+    other = Finding("python.pth", "drift", "python", "a stale path", fix="mv a b")
+
+    def left(case: Case, *remove: str) -> list[tuple[str, str]]:
+        findings = (*found.diagnosis.findings, lost, taken, other)
+        return [(each.why, each.command) for each in mend.plan(case, findings, remove).untouched]
+
+    sglang = ("sglang is not in the lock, and nobody has asked to remove it", f"{FIX} --remove sglang")
+    kept = [("two of one kind", f"{FIX} --remove sglang"), ("a stale path", "mv a b")]
+    assert sorted(left(found.case)) == sorted([sglang, *kept])
+    assert left(found.case, "sglang") == [("a stale path", "mv a b")]
+    alone = mend.plan(found.case, [lost])
+    assert alone.nothing
+    assert [(each.why, each.command) for each in alone.untouched] == [("tool cannot be loaded", "")]
+
+
+def test_an_empty_dist_info_hinders_no_mend_and_is_nothing_to_remove(locked: Locked) -> None:
+    for name in ("small-2.0.dist-info", "empty-1.0.dist-info"):
+        (locked.site / name).mkdir()
+    edit(locked.site / "small.py")
+    assert {(step.action, step.name) for step in locked.mend().steps} == {("reinstall", "small")}
+    assert (locked.site / "small.py").read_bytes() == b"small = 3\n"
+    assert all(finding.fix.startswith("rm -r -- ") for finding in locked.findings() if finding.subject == "empty")
+    with pytest.raises(UsageError, match=r"only an empty folder: rm -r -- .*/empty-1\.0\.dist-info$"):
+        locked.plan("empty")
+
+
 def test_a_damaged_cache_of_uv_is_not_installed_from(
     locked: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +341,11 @@ def test_a_wheel_whose_bytes_its_own_record_denies_changes_nothing(locked: Locke
     unharmed(locked, before)
 
 
+def environment(env: Locked) -> dict[str, object]:
+    """The environment itself, without what a mender has left beside it."""
+    return {path: what for path, what in snapshot(env.prefix).items() if mend.FOLDER not in path}
+
+
 MENDER = """
 import sys
 from pathlib import Path
@@ -357,7 +403,7 @@ def test_an_orphan_of_a_killed_mender_is_waited_for(locked: Locked) -> None:
     killed = run_mender(locked, wrapped(locked, f"kill -9 $PPID; sleep 1; UV; touch {ended}"))
     assert killed.returncode == -signal.SIGKILL
     assert not ended.exists()
-    assert {k: v for k, v in snapshot(locked.prefix).items() if mend.FOLDER not in k} == before
+    assert environment(locked) == before
     locked.mend()
     assert ended.exists()
     assert locked.bytes() == fresh
@@ -380,6 +426,69 @@ def test_a_mender_killed_while_files_are_exchanged_leaves_a_mark_and_the_next_pl
         unharmed(locked, before)
     locked.mend()
     assert locked.findings() == []
+
+
+@pytest.mark.parametrize("script", ["kill -9 $PPID; UV", "UV; kill -9 $PPID"])
+def test_a_mender_killed_while_it_fetches_leaves_a_folder_that_is_nobodys_trouble(locked: Locked, script: str) -> None:
+    fresh = locked.bytes()
+    edit(locked.site / "small.py")
+    before = locked.findings()
+    assert run_mender(locked, wrapped(locked, script)).returncode == -signal.SIGKILL
+    assert (locked.prefix / mend.FOLDER).exists()
+    assert locked.findings() == before
+    locked.mend()
+    assert locked.findings() == []
+    assert locked.bytes() == fresh
+
+
+def interrupted_at(env: Locked, number: int) -> tuple[list[str], bool]:
+    """What is said when Ctrl-C comes at the step of that number, and whether it came."""
+    found, said = env.examine(), list[str]()
+    plan = mend.plan(found.case, found.diagnosis.findings)
+    with at_step(number, interrupt):
+        try:
+            mend.carry_out(plan, found.case, env.uv, said.append)
+        except KeyboardInterrupt:
+            return said, True
+    return said, False
+
+
+def test_ctrl_c_says_what_state_the_environment_is_in(locked: Locked) -> None:
+    edit(locked.site / "small.py")
+    before, mended = environment(locked), False
+    told = set()
+    for number in range(1, 400):
+        said, came = interrupted_at(locked, number)
+        assert came
+        told.add(said[-1].replace(str(locked.prefix), "PREFIX"))
+        if said[-1].endswith("; it is as it was before"):
+            assert environment(locked) == before
+            assert not journal.interrupted(locked.prefix)
+        else:
+            mended = (locked.site / "small.py").read_bytes() == b"small = 3\n"
+        if mended:
+            break
+    assert mended
+    assert told == {
+        "mending PREFIX was interrupted; it is as it was before",
+        "mending PREFIX was interrupted; it was all but done: harness doctor x says how it is",
+    }
+
+
+def test_a_second_ctrl_c_while_files_are_put_back_says_what_to_do(
+    locked: Locked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(locked.site / "small.py")
+    found, said = locked.examine(), list[str]()
+
+    def fails(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mend, "faults", fails)
+    monkeypatch.setattr(journal, "roll_back", fails)
+    with pytest.raises(KeyboardInterrupt):
+        mend.carry_out(mend.plan(found.case, found.diagnosis.findings), found.case, locked.uv, said.append)
+    assert said[-1] == f"mending {locked.prefix} was interrupted; it has to be rolled back: {FIX}"
 
 
 def test_bytes_that_do_not_verify_after_the_exchange_are_rolled_back(
@@ -423,11 +532,32 @@ def test_a_run_in_the_environment_is_not_pulled_from_under(locked: Locked, calle
     with subprocess.Popen(arguments, executable=folder / "python", stdout=subprocess.PIPE, env=environ) as run:
         assert run.stdout is not None
         run.stdout.readline()
-        with pytest.raises(EnvironmentFault, match=rf"in use by process {run.pid} \("):
+        with pytest.raises(EnvironmentFault, match=rf"in use by process {run.pid} \(python -c print"):
             locked.mend()
         run.kill()
     unharmed(locked, before)
     locked.mend()
+
+
+LONG = "/work/models/experiments/2026/a-very-long-name-of-a-folder/train_the_draft.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["/tmp/a/cpu-1/bin/python3.11", "train.py", "--lr", "1"], "python3.11 train.py"),
+        (["/tmp/a/bin/python", "-m", "vllm.serve", "--port", "1"], "python -m vllm.serve"),
+        (["python", "-I", "-X", "dev", "-W", "error", "-u", "-m", "jupyter"], "python -m jupyter"),
+        (["python", "-c", "import a\nprint(1)"], "python -c import a print(1)"),
+        (["python", LONG], "python /work/models/exp…-of-a-folder/train_the_draft.py"),
+        (["/tmp/a/bin/python"], "python"),
+        (["python", "-"], "python -"),
+        (["vllm: worker 1 of 4"], "vllm: worker 1 of 4"),
+        ([], "a process of the system"),
+    ],
+)
+def test_a_process_is_named_by_what_it_runs(words: list[str], shown: str) -> None:
+    assert what_runs(words) == shown
 
 
 def test_a_library_that_any_process_has_mapped_is_use(locked: Locked) -> None:
