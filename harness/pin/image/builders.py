@@ -113,7 +113,8 @@ class CommandBuilder:
     def build(self, context: Path, arguments: Mapping[str, str], line: Line) -> str:
         with TemporaryDirectory() as folder:
             written = Path(folder) / "identity"
-            command = [self.program, "build", "--format=docker", f"--target={TARGET}", "--pull=false", "--force-rm"]
+            # OCI's format: Docker's writes the names of the build's own containers into the image.
+            command = [self.program, "build", "--format=oci", f"--target={TARGET}", "--pull=false", "--force-rm"]
             command += [
                 "--layers=false",
                 f"--timestamp={arguments['SOURCE_DATE_EPOCH']}",

@@ -50,10 +50,17 @@ def command_builder(program: str) -> CommandBuilder:
     return CommandBuilder(program, found)
 
 
+def stored() -> set[str]:
+    """Every image and container that buildah and podman know of."""
+    lists = (["podman", "images", "--all", "--quiet", "--no-trunc"], ["buildah", "containers", "--all", "--quiet"])
+    said = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for command in lists]
+    return set("".join(said).split())
+
+
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[str]:
     """podman, answering as a Docker engine does."""
-    podman, path = command_builder("podman").program, tmp_path / "engine.sock"
+    podman, path, before = command_builder("podman").program, tmp_path / "engine.sock", stored()
     with subprocess.Popen([podman, "system", "service", "--time=0", f"unix://{path}"]) as service:
         until = time.monotonic() + 30
         while not path.exists():
@@ -61,6 +68,9 @@ def socket(tmp_path: Path) -> Iterator[str]:
             time.sleep(0.05)
         yield f"unix://{path}"
         service.terminate()
+    for layer in stored() - before:  # an engine keeps what it has built of a build that fails
+        subprocess.run([podman, "rmi", "--force", layer], check=False, capture_output=True)
+    assert stored() == before
 
 
 @pytest.fixture
@@ -97,7 +107,11 @@ def check_small_image(builder: Builder, context: Path, base: str) -> None:
 
 @pytest.mark.parametrize("program", ["buildah", "podman"])
 def test_a_command_builds_an_image(program: str, context: Path, base: str) -> None:
-    check_small_image(command_builder(program), context, base)
+    builder = command_builder(program)
+    check_small_image(builder, context, base)
+    first, second = (small_image(builder, context, base, []) for _ in range(2))
+    assert first == second
+    subprocess.run(["podman", "rmi", first], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_a_docker_engine_builds_an_image(socket: str, context: Path, base: str) -> None:
@@ -111,12 +125,6 @@ def test_a_docker_engine_builds_an_image(socket: str, context: Path, base: str) 
             small_image(engine, context, base, [])
     finally:
         engine.client.close()
-
-
-def stored() -> str:
-    """Every image and container that buildah and podman know of."""
-    lists = (["podman", "images", "--all", "--quiet", "--no-trunc"], ["buildah", "containers", "--all", "--quiet"])
-    return "".join(subprocess.run(command, check=True, capture_output=True, text=True).stdout for command in lists)
 
 
 def harness_image(*arguments: str, env: str = "cpu", **environ: str) -> subprocess.CompletedProcess[str]:
