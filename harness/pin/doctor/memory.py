@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -96,6 +97,7 @@ def _key(question: Question, layout: Layout, found: Mapping[str, Stat], elsewher
         {
             "files": tree.signature(found),
             "elsewhere": tree.signature(tree.stats(elsewhere, {})),
+            "pip": sys.executable,  # whose pip the mending commands name
             "python": [str(question.python), layout.version, list(layout.path)],
             "lock": question.lock.digest if question.lock else None,
             "environment": repr(question.environment),

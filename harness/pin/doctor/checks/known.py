@@ -62,8 +62,7 @@ def _finding(case: Case, rule: Rule, matched: _Matched) -> Finding:
 def _fix(case: Case, rule: Rule, quoted: _Matched) -> str:
     parts = [part.format_map(quoted) for part in rule.fix]
     if rule.fix_form == "install":
-        wanted = " ".join(shlex.quote(part) for part in parts)
-        return f"{shlex.quote(str(case.installation.layout.python))} -m pip install --no-deps {wanted}"
+        return case.install(*parts)
     if rule.fix_form == "reinstall":
         return case.reinstall(*parts)
     if rule.fix_form == "uninstall":
