@@ -112,7 +112,9 @@ def compare(image: Image, spec: RunSpec, recorded: Mapping[str, Value]) -> list[
     }
     if spec.env == image.labels[names.ENVIRONMENT]:  # what the harness read from the lock's file, not from a variable
         expected["environment.lock"] = image.labels[names.LOCK]
-    return [
-        Proof(fact, recorded.get(fact) == value, f"{recorded.get(fact, 'not recorded')}, and the image says {value}")
-        for fact, value in expected.items()
-    ]
+    return [_as_said(fact, value, recorded.get(fact, "not recorded")) for fact, value in expected.items()]
+
+
+def _as_said(fact: str, said: str, recorded: Value) -> Proof:
+    good = recorded == said
+    return Proof(fact, good, said if good else f"{recorded}, and the image says {said}")
