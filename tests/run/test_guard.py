@@ -50,7 +50,7 @@ def test_a_broken_environment_stops_the_run_and_says_what_mends_it(
     said = capfd.readouterr().err
     assert said.startswith("error: beta ")
     assert "nothing was started" in said
-    assert f"{python} -m pip install --force-reinstall --no-deps beta==2.0" in said
+    assert f"-m pip --python {python} install --force-reinstall --no-deps beta==2.0" in said  # a venv without pip
     assert "--no-verify" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "runs").exists()
