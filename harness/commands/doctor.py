@@ -5,7 +5,6 @@ What only some answers need is imported where they do: an environment that has n
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from harness.commands.terminal import as_json, err, hashing, out, print_json, sa
 from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Diagnosis
 from harness.pin import environments, interpreter, venvs
-from harness.pin.doctor.case import Question
+from harness.pin.doctor.case import Question, command_on
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.locks import read_lock
 from harness.places import Places, places, program
@@ -141,9 +140,8 @@ def interpreter_of(given: Path) -> Path:
 
 def _foreign(python: Path, lock: Path | None, where: Places) -> Question:
     """Somebody's Python. With a lock of ours, its table in envs.toml says more: the CUDA, and where wheels are."""
-    command = f"{program()} doctor --python {shlex.quote(str(python))}"
     if lock is None:
-        return Question(python, command=command)
+        return Question(python, command=command_on(python))
     if not lock.is_file():
         raise UsageError(f"there is no lock at {lock}")
     version = ".".join(interpreter.ask(python).version.split(".")[:2])
@@ -153,7 +151,7 @@ def _foreign(python: Path, lock: Path | None, where: Places) -> Question:
         read = read_lock(lock.absolute(), table.name if table else lock.stem, (version,), _WITH_HASHES)
     except EnvironmentFault as error:
         raise UsageError(str(error)) from None
-    return Question(python, read, table, command=f"{command} --lock {shlex.quote(str(lock.absolute()))}")
+    return Question(python, read, table, command=command_on(python, lock.absolute()))
 
 
 def _if_uninstalled(question: Question, name: str, where: Places, json_: bool) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
 from harness.commands.doctor import interpreter_of
 from harness.commands.terminal import as_json, hashing, out, print_json, say
-from harness.pin.doctor.case import Question
+from harness.pin.doctor.case import Question, command_on
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.freeze.capture import freeze as capture
-from harness.places import places, program
+from harness.places import places
 from harness.view import frozen as view
 
 
@@ -33,9 +32,7 @@ def freeze(python: Path, name: str | None, json_: bool) -> int:
     where = places()
     found = interpreter_of(python)
     with hashing(disable=json_) as progress:
-        diagnosis = diagnose(
-            Question(found, command=f"{program()} doctor --python {shlex.quote(str(found))}"), where, progress
-        )
+        diagnosis = diagnose(Question(found, command=command_on(found)), where, progress)
     broken = [finding for finding in diagnosis.findings if finding.severity == "broken"]
     frozen = capture(found, name, where, say, broken)
     if json_:

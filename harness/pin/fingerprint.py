@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 
-from harness.pin.caches import VARIABLES as CACHE_VARIABLES
+from harness.pin import caches
 from harness.pin.interpreter import ask
 from harness.pin.locks import normalise
 from harness.pin.secrets import name_is_secret, redacted, value_is_secret
@@ -39,6 +39,15 @@ def cache_identity(environment: BuiltEnvironment, facts: Mapping[str, Value]) ->
     # What an image's compiler made needs the image's C library, which need not be this machine's.
     system = digest([facts.get("environment.os"), facts.get("environment.libc")])
     return f"{identity}-image-{system[:8]}"
+
+
+def cache_root(
+    environment: BuiltEnvironment, facts: Mapping[str, Value], under: Path, cold: bool = False
+) -> caches.CacheRoot:
+    """The compile-cache root of this environment on this device; the machine's facts are among ``facts``."""
+    device = facts.get("environment.gpu.0.name") or facts.get("environment.cpu.model") or "cpu"
+    cuda = facts.get("environment.cuda")
+    return caches.choose(under, cache_identity(environment, facts), str(device), str(cuda) if cuda else None, cold)
 
 
 def spec_facts(spec: RunSpec) -> dict[str, Value]:
@@ -99,7 +108,7 @@ def variable_facts(variables: Mapping[str, str]) -> dict[str, Value]:
         f"environment.variable.{name}": value
         for name, value in sorted(variables.items())
         if _RECORDED.fullmatch(name)
-        and name not in CACHE_VARIABLES
+        and name not in caches.VARIABLES
         and not name_is_secret(name)
         and not value_is_secret(value)
     }

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator, Sequence
-from types import FrameType
 
 from harness.errors import INTERRUPTED, HarnessError
 from harness.run import container_watchdog
 from harness.run.engine import Engine
+from harness.run.process import signals_taken
 
 _POLL_S = 0.1
 _ENGINE_FAILED = (125, 126, 127)
@@ -27,7 +27,8 @@ def attend(engine: Engine, name: str, command: Sequence[str], terminal: bool) ->
 
     Raises HarnessError where the engine failed, or the container was ended from outside.
     """
-    with _watched(engine, name), _terminal_kept(), _signals_noted() as noted:
+    noted: list[int] = []
+    with _watched(engine, name), _terminal_kept(), signals_taken(noted.append):
         client = subprocess.Popen(
             command,
             stdin=None if terminal else subprocess.DEVNULL,
@@ -103,22 +104,3 @@ def _terminal_kept() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-@contextlib.contextmanager
-def _signals_noted() -> Iterator[list[int]]:
-    """While inside, Ctrl-C, SIGTERM and a closed terminal are written into the list, and do not raise."""
-    noted: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        noted.append(number)
-
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
-            before[number] = signal.signal(number, note)
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
 from harness.pin import environments
 from harness.pin.aside import Say
-from harness.pin.doctor.case import Question
+from harness.pin.doctor.case import Question, command_on
 from harness.pin.doctor.diagnose import diagnose
 from harness.pin.doctor.installed.digests import Progress
 from harness.places import Places, program
@@ -56,8 +55,7 @@ def question_of(order: Order, where: Places) -> Question:
 
 def _command(built: BuiltEnvironment, where: Places) -> str:
     if built.lock is None:
-        return f"{program()} doctor --python {shlex.quote(str(built.python))}"
+        return command_on(built.python)
     if Path(built.lock.path).is_relative_to(where.root / "envs"):
         return f"{program()} doctor {built.name}"
-    python, lock = (shlex.quote(str(path)) for path in (built.python, built.lock.path))
-    return f"{program()} doctor --python {python} --lock {lock}"
+    return command_on(built.python, built.lock.path)

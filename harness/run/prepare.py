@@ -13,7 +13,7 @@ from harness.errors import UsageError
 from harness.pin import caches, fingerprint, gpus
 from harness.pin.code import Code, read_code
 from harness.pin.image.names import DIRTY
-from harness.pin.machine import cpu_model, gpu_facts, image_facts, machine_facts
+from harness.pin.machine import gpu_facts, image_facts, machine_facts
 from harness.places import Places
 from harness.records import BuiltEnvironment, CacheState, Fingerprint, RunSpec, Value
 from harness.run.process import resolved
@@ -64,10 +64,7 @@ def _cache_root(
     environment: BuiltEnvironment, facts: Mapping[str, Value], where: Places, cold: bool, ours: bool
 ) -> caches.CacheRoot:
     """The root of this place. Where a command that is not ours has cache variables of its own, those stay."""
-    device = facts.get("environment.gpu.0.name") or cpu_model() or "cpu"
-    cuda = facts.get("environment.cuda")
-    identity = fingerprint.cache_identity(environment, facts)
-    root = caches.choose(where.caches, identity, str(device), str(cuda) if cuda else None, cold)
+    root = fingerprint.cache_root(environment, facts, where.caches, cold)
     kept = {} if ours or cold else {name: os.environ[name] for name in root.variables if os.environ.get(name)}
     return caches.CacheRoot(root.path, {**root.variables, **kept})
 

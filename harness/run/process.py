@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -145,8 +145,8 @@ def end_left_over(folder: Path, grace: float = GRACE_S) -> list[int]:
 
 
 @contextlib.contextmanager
-def signals_passed_on(child: Child) -> Iterator[None]:
-    """While inside, Ctrl-C, SIGTERM and a closed terminal go to the child and do not raise here.
+def signals_taken(take: Callable[[int], None]) -> Iterator[None]:
+    """While inside, Ctrl-C, SIGTERM and a closed terminal go to ``take``, by number, and do not raise here.
 
     Only the main thread can take signals; in another thread, whoever has the main thread has to.
     """
@@ -154,13 +154,13 @@ def signals_passed_on(child: Child) -> Iterator[None]:
         yield
         return
 
-    def passed_on(number: int, _: FrameType | None) -> None:
-        child.interrupt(number)
+    def taken(number: int, _: FrameType | None) -> None:
+        take(number)
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
-            before[number] = signal.signal(number, passed_on)
+            before[number] = signal.signal(number, taken)
     try:
         yield
     finally:

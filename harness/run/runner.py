@@ -155,7 +155,7 @@ class _Running:
             stdin = None if foreign else subprocess.DEVNULL
             child = process.spawn(self.argv, order.code_folder, child_variables, folder, order.grace, stdin)
             # An impatient second Ctrl-C must not tear the record of a run that has already ended.
-            with process.signals_passed_on(child):
+            with process.signals_taken(child.interrupt):
                 self._follow(child, follower, t0)
                 memory_ran_out = kills_for_memory() > kills
                 stderr = folder / "stderr.log"

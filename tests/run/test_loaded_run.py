@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from harness.run.loaded import LoadedWatch
-from tests.pin.doctor.libraries import build_library
-
-_HOLD = """
-import ctypes, sys
-for path in sys.argv[1:]:
-    ctypes.CDLL(path)
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def holding(*paths: Path) -> Iterator[int]:
-    command = [sys.executable, "-c", _HOLD, *map(str, paths)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdin is not None
-        assert child.stdout.readline() == b"ready\n"
-        yield child.pid
-        child.stdin.close()
+from tests.pin.doctor.libraries import build_library, holding
 
 
 @pytest.fixture

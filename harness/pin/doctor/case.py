@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,14 @@ from harness.pin.doctor import by_pip
 from harness.pin.doctor.installed.installation import Claim, Distribution, Installation
 from harness.pin.doctor.spelling import quoted
 from harness.pin.locks import normalise
+from harness.places import program
 from harness.records import Environment, Lock, Pin
+
+
+def command_on(python: Path, lock: str | Path | None = None) -> str:
+    """What a person types to diagnose a Python that is not an environment of ours where we build it."""
+    command = f"{program()} doctor --python {shlex.quote(str(python))}"
+    return command if lock is None else f"{command} --lock {shlex.quote(str(lock))}"
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def examine(
     over is named in ``unchecked``. Raises EnvironmentFault where the Python does not start.
     """
     installation = installation or read(ask(question.python))
-    index = memory.folder(question.name, installation.layout.prefix, where) / "index"
+    index = memory.index(question.name, installation.layout.prefix, where)
     first = digests.digests(_contested(installation), StatCache.load(index))
     case = _case(question, installation, first)
     with ThreadPoolExecutor(1) as beside:

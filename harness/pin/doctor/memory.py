@@ -35,6 +35,11 @@ def folder(name: str, prefix: str, where: Places) -> Path:
     return where.state / "doctor" / f"{name or Path(prefix).name}-{digest(prefix)[:12]}"
 
 
+def index(name: str, prefix: str, where: Places) -> Path:
+    """The stat cache of this environment."""
+    return folder(name, prefix, where) / "index"
+
+
 def recall(question: Question, layout: Layout, found: Mapping[str, Stat], where: Places) -> Diagnosis | None:
     """The last answer, where nothing that it depends on has changed; ``found`` is what was walked just now."""
     try:
@@ -85,8 +90,8 @@ def not_written(error: OSError) -> str:
 
 def known_sha256(diagnosis: Diagnosis, where: Places) -> dict[str, str]:
     """path -> SHA-256 in hexadecimal, of the files whose bytes were read for ``diagnosis`` or before it."""
-    index = StatCache.load(folder(diagnosis.env, diagnosis.prefix, where) / "index")
-    found = ((path, spelled) for (path, algorithm), spelled in index.digests.items() if algorithm == "sha256")
+    hashed = StatCache.load(index(diagnosis.env, diagnosis.prefix, where))
+    found = ((path, spelled) for (path, algorithm), spelled in hashed.digests.items() if algorithm == "sha256")
     return {path: base64.urlsafe_b64decode(f"{spelled}=").hex() for path, spelled in found}
 
 

@@ -15,6 +15,7 @@ from harness.errors import EnvironmentFault, UsageError
 from harness.findings import Finding
 from harness.frozen import Frozen, SavedCaches
 from harness.pin.aside import Say, exclusive
+from harness.pin.doctor import memory
 from harness.pin.doctor.installed import layout as layouts
 from harness.pin.doctor.installed.digests import digests
 from harness.pin.doctor.installed.installation import Installation, Layout
@@ -99,7 +100,8 @@ class _Capture:
         folder = self.aside / "made"
         folder.mkdir()
         pace = Paced(self.say)
-        known = digests(self.installation, StatCache(), lambda done, of: pace.say(_read_so_far(done, of))).known
+        hashed = StatCache.load(memory.index("", layout.prefix, self.where))  # the doctor has just looked at it
+        known = digests(self.installation, hashed, lambda done, of: pace.say(_read_so_far(done, of))).known
         chosen = wheels.choose(self.installation, known, listing, folder, day, self.say)
         loaded, failures = self._load(known)
         large = [one for one in chosen.kept if one.bytes > LARGE]

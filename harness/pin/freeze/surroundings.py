@@ -18,7 +18,7 @@ from harness.pin.doctor.linking.loaded import MODULES, describe
 from harness.pin.doctor.linking.probe import Failure, probe
 from harness.pin.freeze.match import Digests
 from harness.pin.interpreter import answer_of
-from harness.pin.machine import cpu_model, gpu_facts, machine_facts
+from harness.pin.machine import gpu_facts, machine_facts
 from harness.places import Places
 from harness.records import BuiltEnvironment, Fingerprint, Lock, Value
 
@@ -70,9 +70,7 @@ def loaded(installation: Installation, digests: Digests) -> tuple[list[dict[str,
 def cache_root(name: str, lock: Lock, found: Mapping[str, Value], layout: Layout, where: Places) -> caches.CacheRoot:
     """Where the runs of the captured environment will keep what they compile, on this device."""
     environment = BuiltEnvironment(name, layout.python, Path(layout.purelib), lock)
-    device, cuda = found.get("environment.gpu.0.name") or cpu_model() or "cpu", found.get("environment.cuda")
-    identity = fingerprint.cache_identity(environment, found)
-    return caches.choose(where.caches, identity, str(device), str(cuda) if cuda else None)
+    return fingerprint.cache_root(environment, found, where.caches)
 
 
 def write_json(path: Path, data: object) -> None:

@@ -7,8 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,28 +18,8 @@ from harness.pin.doctor.linking import loaded, maps
 from harness.pin.doctor.linking.elf import read_elf
 from harness.pin.doctor.linking.probe import Probe, probe
 from harness.records import Lock, Pin
-from tests.pin.doctor.libraries import build_library
+from tests.pin.doctor.libraries import build_library, holding
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, site_packages
-
-_HOLD = """
-import ctypes, sys
-for path in sys.argv[1:]:
-    ctypes.CDLL(path)
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def holding(*paths: Path, python: Path = Path(sys.executable)) -> Iterator[int]:
-    """A process that has loaded ``paths`` and waits."""
-    command = [str(python), "-c", _HOLD, *map(str, paths)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdin is not None
-        assert child.stdout.readline() == b"ready\n"
-        yield child.pid
-        child.stdin.close()
 
 
 def by_name(libraries: tuple[maps.LoadedLibrary, ...]) -> dict[str, maps.LoadedLibrary]:
