@@ -7,6 +7,9 @@ ARG PYTHON=3.11
 FROM ${BASE_IMAGE} AS base
 ARG BASE_IMAGE
 ARG PYTHON
+ARG REVISION
+# By this a stage is found, and taken away, that a build left behind when it failed. What is kept has it empty.
+LABEL dflash.stage="${REVISION}"
 RUN command -v "python${PYTHON}" >/dev/null \
     || { echo "error: the base ${BASE_IMAGE} has $(python3 --version 2>/dev/null || echo "no Python"), not Python ${PYTHON}" >&2; exit 1; }
 WORKDIR /opt/dflash
@@ -52,6 +55,7 @@ ENV PATH="/opt/dflash/bin:${PATH}" \
     PYTHONDONTWRITEBYTECODE=1
 WORKDIR /var/lib/mlflow
 USER 1000:1000
+LABEL dflash.stage=""
 CMD ["mlflow", "server"]
 
 FROM base AS image
@@ -88,6 +92,7 @@ LABEL org.opencontainers.image.title="dflash-harness" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${SOURCE_DATE}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}" \
+      dflash.stage="" \
       dflash.environment="${ENV}" \
       dflash.lock="${LOCK}"
 # USER, because whoever it runs as need not be in /etc/passwd.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 import click
@@ -33,6 +34,7 @@ def image(env: str | None, smoke: bool, base: str | None, python: str | None, al
       harness image cpu --smoke
       harness image cu130
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the builder and its files end with us
     where = places()
     if env is None:
         recipe, why = choose_recipe()

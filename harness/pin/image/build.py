@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -92,7 +93,8 @@ def build(wish: Wanted, builder: Builder, where: Places, say: Say) -> BuiltImage
     log = where.state / "logs" / f"image-{wish.env.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     say(f"building {wish.tag} with {builder.name} on {wish.base}; all that it says: {log}")
-    with log.open("w", encoding="utf-8") as file, build_context(where, wish.revision, wish.env, locks) as context:
+    given = build_context(where, wish.revision, wish.env, locks, say, os.environ)
+    with given as context, log.open("w", encoding="utf-8") as file:
         progress = _Progress(say, time.monotonic())
 
         def line(text: str) -> None:

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from harness.errors import EnvironmentFault
+from harness.pin.image.names import STAGE
 
 Line = Callable[[str], None]
 """Takes what a builder says, line by line."""
@@ -122,8 +123,19 @@ class CommandBuilder:
                 f"--iidfile={written}",
             ]
             command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
-            self._run([*command, str(context)], line)
+            try:
+                self._run([*command, str(context)], line)
+            except BaseException:
+                self._take_away(f"label={STAGE}={arguments['REVISION']}")
+                raise
             return written.read_text(encoding="utf-8").strip()
+
+    def _take_away(self, stages: str) -> None:
+        """Remove what a failed build leaves: buildah forgets stages that were about to begin."""
+        listing = [self.program, "images", "--all", "--quiet", "--filter", stages]
+        left = subprocess.run(listing, capture_output=True, text=True, check=False).stdout.split()
+        if left:
+            subprocess.run([self.program, "rmi", "--force", *left], capture_output=True, check=False)
 
     def _run(self, command: list[str], line: Line) -> None:
         output: list[str] = []

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from harness.errors import UsageError
+from harness.pin.aside import Say, exclusive, lock_file
 from harness.pin.code import git
 from harness.pin.image.files import files_on_disk
 from harness.pin.image.names import DIRTY
@@ -62,19 +62,23 @@ def read_revision(root: Path, allow_dirty: bool) -> Revision:
 
 @contextmanager
 def build_context(
-    where: Places, revision: Revision, env: Environment, locks: Sequence[Lock], environ: Mapping[str, str] = os.environ
+    where: Places, revision: Revision, env: Environment, locks: Sequence[Lock], say: Say, environ: Mapping[str, str]
 ) -> Iterator[Path]:
-    """A folder with what the Dockerfile copies, which nobody else may read, gone afterwards."""
-    where.state.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=where.state, prefix="image-") as name:
-        folder = Path(name)
-        _copy_code(where.root, folder, revision)
-        settings = folder / SETTINGS
-        settings.mkdir()
-        _bring_wheels(where, env, settings)
-        variables = _bring_settings(pip_settings(environ), environ, locks, settings)
-        (settings / "settings.json").write_text(json.dumps(variables, indent=1), encoding="utf-8")
-        yield folder
+    """A folder with what the Dockerfile copies, which nobody else may read, gone afterwards. One build at a time."""
+    folder = where.state / "image"
+    with exclusive(lock_file(folder), "waiting for another build of an image to end ...", say):
+        shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
+        folder.mkdir(mode=0o700)
+        try:
+            _copy_code(where.root, folder, revision)
+            settings = folder / SETTINGS
+            settings.mkdir()
+            _bring_wheels(where, env, settings)
+            variables = _bring_settings(pip_settings(environ), environ, locks, settings)
+            (settings / "settings.json").write_text(json.dumps(variables, indent=1), encoding="utf-8")
+            yield folder
+        finally:
+            shutil.rmtree(folder)
 
 
 def _copy_code(root: Path, folder: Path, revision: Revision) -> None:

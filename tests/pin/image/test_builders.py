@@ -52,7 +52,7 @@ for argument; do case $argument in --iidfile=*) echo sha256:abc > "${{argument#-
 echo STEP 1; echo to stderr >&2
 """
     builder, said = CommandBuilder("buildah", str(program(tmp_path, "buildah", script))), list[str]()
-    identity = builder.build(tmp_path, {"ENV": "cpu", "SOURCE_DATE_EPOCH": "1700000000"}, said.append)
+    identity = builder.build(tmp_path, {"ENV": "cpu", "SOURCE_DATE_EPOCH": "1700000000", "REVISION": "r"}, said.append)
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert identity == "sha256:abc"
     assert {"--timestamp=1700000000", "--build-arg=ENV=cpu", "--pull=false", "--target=image", str(tmp_path)} <= {
@@ -78,21 +78,23 @@ def test_a_failure_is_one_line(tmp_path: Path, output: list[str], reason: str) -
     script = "\n".join(f"echo '{line}'" for line in output) + "\nexit 125\n"
     with pytest.raises(BuildFailed) as caught:
         CommandBuilder("buildah", str(program(tmp_path, "buildah", script))).build(
-            tmp_path, {"SOURCE_DATE_EPOCH": "0"}, lambda _: None
+            tmp_path, {"SOURCE_DATE_EPOCH": "0", "REVISION": "r"}, lambda _: None
         )
     assert str(caught.value) == reason
 
 
 def test_ctrl_c_waits_until_the_builder_has_tidied_up(tmp_path: Path) -> None:
     """Both get the terminal's signal. The builder's end is what frees its containers; nobody kills it before."""
-    script = f"""trap 'sleep 0.5; echo tidied > {tmp_path}/tidied; exit 1' INT TERM
+    script = f"""[ "$1" = build ] || exit 0
+trap 'sleep 0.5; echo tidied > {tmp_path}/tidied; exit 1' INT TERM
 echo started > {tmp_path}/started
 while :; do sleep 0.1; done
 """
     path = program(tmp_path, "buildah", script)
     code = (
         "from pathlib import Path; from harness.pin.image.builders import CommandBuilder\n"
-        f"CommandBuilder('buildah', {str(path)!r}).build(Path('.'), {{'SOURCE_DATE_EPOCH': '0'}}, print)"
+        "arguments = {'SOURCE_DATE_EPOCH': '0', 'REVISION': 'r'}\n"
+        f"CommandBuilder('buildah', {str(path)!r}).build(Path('.'), arguments, print)"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     options = {"env": environ, "start_new_session": True, "stderr": subprocess.PIPE}

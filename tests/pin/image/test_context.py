@@ -7,6 +7,9 @@ import json
 import os
 import stat
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,10 @@ def where(tmp_path: Path) -> Places:
     return Places(root, root / ".harness", root / "runs")
 
 
+def said(_: str) -> None:
+    """Nobody listens."""
+
+
 def lock(*wheels: Path, name: str = "thing", version: str = "1.0+cpu") -> Lock:
     hashes = tuple("sha256:" + hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     return Lock("cpu", ("3.11",), "0" * 64, (Pin(name, version, hashes),), "envs/cpu.txt")
@@ -78,7 +85,7 @@ def test_outside_a_checkout_there_is_nothing_to_build(tmp_path: Path) -> None:
 def test_the_context_is_what_the_image_needs_of_the_commit(where: Places) -> None:
     revision = read_revision(where.root, allow_dirty=False)
     (where.root / "harness/untracked.py").write_text("not in the commit")
-    with build_context(where, revision, ENV, [], {}) as folder:
+    with build_context(where, revision, ENV, [], said, {}) as folder:
         code = {name for name in files(folder) if not name.startswith(".build/")}
         assert code == {"Dockerfile", "harness/cli.py", "harness/pin/tool.sh", "envs/cpu.txt"}
         rights = {
@@ -89,15 +96,14 @@ def test_the_context_is_what_the_image_needs_of_the_commit(where: Places) -> Non
             "harness/pin/tool.sh": 0o755,
         }  # as git keeps them, not as umask has it
         assert (folder / "harness/cli.py").stat().st_mtime == EPOCH
-    assert not folder.exists()
-    assert not list(where.state.iterdir())
+    assert [path.name for path in where.state.iterdir()] == [".lock-image"]
 
 
 def test_a_changed_tree_is_built_as_it_is(where: Places) -> None:
     (where.root / "harness/new.py").write_text("new")
     (where.root / "envs/cpu.txt").unlink()
     (where.root / "harness/cli.py").write_text("changed")
-    with build_context(where, read_revision(where.root, allow_dirty=True), ENV, [], {}) as folder:
+    with build_context(where, read_revision(where.root, allow_dirty=True), ENV, [], said, {}) as folder:
         assert (folder / "harness/new.py").exists()
         assert not (folder / "envs/cpu.txt").exists()
         assert (folder / "harness/cli.py").read_text() == "changed"
@@ -119,7 +125,7 @@ def test_only_wheels_that_a_lock_pins_by_their_hash_are_brought(where: Places, t
         page = "".join(f'<a href="{path.as_uri()}">a</a>' for path in (index / name).glob("*.whl"))
         (index / name / "index.html").write_text(page)
     environ = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(links), "PIP_EXTRA_INDEX_URL": index.as_uri()}
-    with build_context(where, _clean(where), ENV, [lock(pinned, elsewhere)], environ) as folder:
+    with build_context(where, _clean(where), ENV, [lock(pinned, elsewhere)], said, environ) as folder:
         assert files(folder / ".build/links") == {pinned.name, elsewhere.name}
         told = json.loads((folder / ".build/settings.json").read_text())
     assert told["PIP_FIND_LINKS"] == "/opt/dflash/.build/links"
@@ -138,7 +144,7 @@ def test_the_settings_of_this_machine_are_told_and_nobody_else_may_read_them(whe
         "UV_HTTP_TIMEOUT": "90",
         "AWS_SECRET_ACCESS_KEY": "not the build's",
     }
-    with build_context(where, _clean(where), ENV, [], environ) as folder:
+    with build_context(where, _clean(where), ENV, [], said, environ) as folder:
         told = json.loads((folder / ".build/settings.json").read_text())
         assert (folder / ".build/ca.pem").read_text() == "a certificate"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -156,18 +162,45 @@ def test_the_wheels_of_a_captured_environment_come_along(where: Places) -> None:
     (wheels / "torch").mkdir(parents=True)
     (wheels / "torch" / "index.html").write_text("a page")
     captured = Environment("cpu", "a test", ("3.11",), wheels=(str(where.root / "envs/wheels/cpu"), str(wheels)))
-    with build_context(where, _clean(where), captured, [], {}) as folder:
+    with build_context(where, _clean(where), captured, [], said, {}) as folder:
         assert (folder / ".build/wheels/cpu/torch/index.html").read_text() == "a page"
 
 
-def test_the_context_of_this_checkout_is_small() -> None:
+def test_the_context_of_this_checkout_is_small(tmp_path: Path) -> None:
     revision = Revision("0" * 40, EPOCH, "", dirty=False)
-    with build_context(places(), revision, ENV, [], {}) as folder:
+    with build_context(replace(places(), state=tmp_path), revision, ENV, [], said, {}) as folder:
         assert sum((folder / name).stat().st_size for name in files(folder)) < 5_000_000
         assert {path.name for path in folder.iterdir()} == {
             *(".build", ".dockerignore", "Dockerfile", "LICENSE", "envs", "experiments", "harness", "noxfile.py"),
             "pyproject.toml",
         }
+
+
+def test_what_a_killed_build_left_is_taken_away(where: Places) -> None:
+    (where.state / "image/.build").mkdir(parents=True)
+    (where.state / "image/.build/settings.json").write_text("a secret")
+    with build_context(where, _clean(where), ENV, [], said, {}) as folder:
+        assert "a secret" not in (folder / ".build/settings.json").read_text()
+    assert not folder.exists()
+
+
+def test_two_builds_take_turns(where: Places) -> None:
+    heard: list[str] = []
+
+    def second() -> bool:
+        with build_context(where, _clean(where), ENV, [], heard.append, {}) as folder:
+            return folder.exists()
+
+    with ThreadPoolExecutor(1) as pool:
+        with build_context(where, _clean(where), ENV, [], said, {}):
+            waiting = pool.submit(second)
+            until = time.monotonic() + 30
+            while not heard:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            assert not waiting.done()
+        assert waiting.result(30)
+    assert heard == ["waiting for another build of an image to end ..."]
 
 
 def _clean(where: Places) -> Revision:

@@ -83,7 +83,7 @@ def context(tmp_path: Path) -> Path:
 
 
 def small_image(builder: Builder, context: Path, base: str, said: list[str]) -> str:
-    arguments = {"BASE_IMAGE": base, "ENV": "mini", "SOURCE_DATE_EPOCH": "1700000000"}
+    arguments = {"BASE_IMAGE": base, "ENV": "mini", "REVISION": "r" * 40, "SOURCE_DATE_EPOCH": "1700000000"}
     return builder.build(context, arguments, said.append)
 
 
@@ -131,6 +131,34 @@ def harness_image(*arguments: str, env: str = "cpu", **environ: str) -> subproce
     command = [sys.executable, "-m", "harness.cli", "image", env, "--allow-dirty", *arguments]
     variables = {**os.environ, "DOCKER_HOST": "unix:///nonexistent", **environ}
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
+STAGES = """\
+ARG BASE_IMAGE
+FROM ${BASE_IMAGE} AS base
+ARG REVISION
+LABEL dflash.stage="${REVISION}"
+FROM base AS tools
+RUN echo tools > /tools
+FROM tools AS one
+RUN sleep 1; exit 1
+FROM tools AS two
+RUN sleep 1; exit 1
+FROM base AS image
+COPY --from=one /one /
+COPY --from=two /two /
+LABEL dflash.stage=""
+"""
+
+
+@pytest.mark.parametrize("program", ["buildah", "podman"])
+def test_a_stage_that_fails_leaves_none_of_the_others(program: str, context: Path, base: str) -> None:
+    """As the Dockerfile's stages are. Without the label, buildah 1.28 left an image and a container of it."""
+    before = stored()
+    (context / "Dockerfile").write_text(STAGES)
+    with pytest.raises(BuildFailed):
+        small_image(command_builder(program), context, base, [])
+    assert stored() == before
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -273,10 +272,7 @@ def test_a_hundred_thousand_rows_of_files_that_are_not_there(python: Path) -> No
     deep = "d/" * 900
     rows = [f"pkg/{n % 5000}/{n}.py,sha256={record_digest(b'')},0\n" for n in range(100_000)] + [f"{deep}x,,\n"]
     dist_info(python, record="".join(rows).encode())
-    layout = ask(python)
-    begun = time.process_time()
-    found = read(layout)
-    assert time.process_time() - begun < 4  # 0.9 s on a quiet machine
+    found = read(ask(python))
     assert len(found.distributions[0].claims) == 100_001
     assert found.unreadable == {}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -199,9 +199,8 @@ def test_damage_is_an_elf_none_or_broken(small: bytes, tmp_path: Path, data: st.
 
 
 @pytest.mark.skipif(not REAL, reason="no native libraries beside this Python")
-def test_reading_is_quick() -> None:
-    """The fast form reads hundreds of libraries before each run."""
-    start = time.perf_counter()
-    for path in REAL[:200]:
-        read_elf(path)
-    assert (time.perf_counter() - start) / len(REAL[:200]) < 0.003, "milliseconds a library: files are read whole"
+def test_a_library_is_not_read_whole(tmp_path: Path) -> None:
+    """The fast form reads hundreds of libraries before each run: one with a hole of a terabyte reads as without it."""
+    shutil.copy(SMALL[0], tmp_path / "huge.so")
+    os.truncate(tmp_path / "huge.so", 1 << 40)
+    assert read_elf(tmp_path / "huge.so") == read_elf(SMALL[0])
