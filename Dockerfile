@@ -7,9 +7,10 @@ ARG PYTHON=3.11
 FROM ${BASE_IMAGE} AS base
 ARG BASE_IMAGE
 ARG PYTHON
-ARG REVISION
-# By this a stage is found, and taken away, that a build left behind when it failed. What is kept has it empty.
-LABEL dflash.stage="${REVISION}"
+ARG STAGE
+# By this a stage is found, and taken away, that a failed build of buildah's left behind. What is kept has it empty, and
+# so have a Docker engine's stages, whose cache then serves for the next commit too.
+LABEL dflash.stage="${STAGE}"
 RUN command -v "python${PYTHON}" >/dev/null \
     || { echo "error: the base ${BASE_IMAGE} has $(python3 --version 2>/dev/null || echo "no Python"), not Python ${PYTHON}" >&2; exit 1; }
 WORKDIR /opt/dflash

@@ -34,7 +34,7 @@ def image(env: str | None, smoke: bool, base: str | None, python: str | None, al
       harness image cpu --smoke
       harness image cu130
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the builder and its files end with us
+    _end_as_by_ctrl_c()
     where = places()
     if env is None:
         recipe, why = choose_recipe()
@@ -51,6 +51,13 @@ def image(env: str | None, smoke: bool, base: str | None, python: str | None, al
     proofs = prove(find_image(wish.tag, made.identity, otherwise="build it again"), say) if smoke else []
     _print(wish.tag, made, proofs, json_)
     return 0 if all(proof.good for proof in proofs) else 1
+
+
+def _end_as_by_ctrl_c() -> None:
+    """On SIGTERM and with its terminal too, so that the builder and its files end with the command."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
+            signal.signal(number, signal.default_int_handler)
 
 
 def _print(tag: str, made: BuiltImage, proofs: Sequence[Proof], json_: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tempfile import TemporaryDirectory
 from harness.pin.aside import Say
 from harness.pin.image import names
 from harness.records import RunSpec, Value
+from harness.run import container_watchdog
 from harness.run.engine import Image
 from harness.run.folder import run_folders
 from harness.run.resolve import resolve
@@ -70,12 +72,18 @@ def _recipe(env: str) -> tuple[RunSpec, Sequence[str]]:
 
 
 def _harness(image: Image, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(image, folder, arguments), stdout=subprocess.PIPE, text=True, check=False)
+    name = f"harness-smoke-{secrets.token_hex(4)}"
+    asked = command(image, folder, name, arguments)
+    try:
+        return subprocess.run(asked, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    except BaseException:  # Ctrl-C: the container is the engine's, and would go on
+        container_watchdog.end(image.engine.program, name)
+        raise
 
 
-def command(image: Image, folder: Path, arguments: Sequence[str]) -> list[str]:
-    """The engine's command line for the harness in ``image``, whose volumes are in ``folder``."""
-    options = list(_SHUT_IN)
+def command(image: Image, folder: Path, name: str, arguments: Sequence[str]) -> list[str]:
+    """The engine's command line for a container ``name`` of the harness, whose volumes are in ``folder``."""
+    options = [*_SHUT_IN, f"--name={name}"]
     if os.getuid() != 0:  # else it is the image's own user, who is not root either
         options += image.engine.user_options(os.getuid(), os.getgid())
     for volume in ("state", "runs"):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -14,6 +18,7 @@ from harness.run.engine import Engine, Image
 from harness.run.folder import RunFolder
 from harness.run.resolve import resolve
 from harness.run.smoke import command, compare, prove
+from tests.run.engines import FakeEngine
 
 LABELS = {"dflash.environment": "cpu", "dflash.lock": "l" * 64, "org.opencontainers.image.revision": "c" * 40}
 FACTS = {
@@ -31,10 +36,10 @@ def image(program: str = "podman", labels: dict[str, str] = LABELS) -> Image:
 
 
 def test_it_runs_shut_in(tmp_path: Path) -> None:
-    given = command(image(), tmp_path, ["doctor", "cpu"])
+    given = command(image(), tmp_path, "smoke-1", ["doctor", "cpu"])
     assert given[:2] == ["podman", "run"]
     assert given[-3:] == ["sha256:1", "doctor", "cpu"]  # by the digest: a name may move
-    assert {"--network=none", "--read-only", "--cap-drop=ALL", "--memory=4g", "--rm"} <= set(given)
+    assert {"--network=none", "--read-only", "--cap-drop=ALL", "--memory=4g", "--rm", "--name=smoke-1"} <= set(given)
     mounts = [argument for argument in given if argument.startswith("--mount")]
     assert mounts == [f"--mount=type=bind,source={tmp_path / name},target=/{name}" for name in ("state", "runs")]
     assert not [argument for argument in given if "privileged" in argument and "no-new" not in argument]
@@ -88,6 +93,31 @@ def test_an_image_that_works_is_proved(tmp_path: Path) -> None:
     assert len(proofs) == 8
 
 
+def test_a_proof_that_is_stopped_leaves_no_container(tmp_path: Path) -> None:
+    engine = FakeEngine.install("podman", tmp_path)
+    engine.inside("import time; time.sleep(600)")
+
+    def stopped(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    def stop() -> None:
+        until = time.monotonic() + 60
+        while not engine.containers and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, stopped)
+    try:
+        threading.Thread(target=stop).start()
+        with pytest.raises(KeyboardInterrupt):
+            prove(image(str(engine.bin / "podman")), lambda _: None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert engine.containers == []
+    (name,) = [word.removeprefix("--name=") for word in engine.asked("run")[0] if word.startswith("--name=")]
+    assert [command[-1] for command in engine.asked("stop")] == [name]
+
+
 def test_each_thing_that_fails_is_named(tmp_path: Path) -> None:
     proofs = {proof.name: proof for proof in prove(stand_in(tmp_path, 1, 137, None), lambda _: None)}
     assert not any(proof.good for proof in proofs.values())
@@ -104,7 +134,7 @@ def test_an_image_of_another_environment_runs_the_toy(tmp_path: Path) -> None:
 
 def test_root_does_not_run_it_as_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert not [argument for argument in command(image(), tmp_path, []) if argument.startswith("--user")]
+    assert not [argument for argument in command(image(), tmp_path, "a", []) if argument.startswith("--user")]
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     monkeypatch.setattr(os, "getgid", lambda: 1235)
-    assert "--user=1234:1235" in command(image(), tmp_path, [])
+    assert "--user=1234:1235" in command(image(), tmp_path, "a", [])

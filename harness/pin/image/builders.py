@@ -122,16 +122,17 @@ class CommandBuilder:
                 "--identity-label=false",
                 f"--iidfile={written}",
             ]
-            command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
+            stage = arguments["REVISION"]
+            command += [f"--build-arg={name}={value}" for name, value in {**arguments, "STAGE": stage}.items()]
             try:
                 self._run([*command, str(context)], line)
             except BaseException:
-                self._take_away(f"label={STAGE}={arguments['REVISION']}")
+                self._take_away(f"label={STAGE}={stage}")
                 raise
             return written.read_text(encoding="utf-8").strip()
 
     def _take_away(self, stages: str) -> None:
-        """Remove what a failed build leaves: buildah forgets stages that were about to begin."""
+        """Remove what is left of a build that failed or was stopped: buildah forgets the stages that were to begin."""
         listing = [self.program, "images", "--all", "--quiet", "--filter", stages]
         left = subprocess.run(listing, capture_output=True, text=True, check=False).stdout.split()
         if left:

@@ -28,7 +28,7 @@ SETTINGS = ".build"
 
 _INSIDE = f"/opt/dflash/{SETTINGS}"
 _SENT = ("Dockerfile", ".dockerignore", "LICENSE", "envs", "experiments", "harness", "noxfile.py", "pyproject.toml")
-_UV = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INSECURE_HOST", "UV_INDEX_STRATEGY", "UV_HTTP_TIMEOUT")
+_UV = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_NO_INDEX", "UV_INSECURE_HOST", "UV_INDEX_STRATEGY", "UV_HTTP_TIMEOUT")
 _CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -122,6 +122,7 @@ def _bring_settings(
     told = {
         "PIP_INDEX_URL": "" if local_path(pip.index) else pip.index,
         "PIP_EXTRA_INDEX_URL": " ".join(index for index in pip.extra if not local_path(index)),
+        "PIP_NO_INDEX": "1" if pip.no_index else "",
         "PIP_FIND_LINKS": " ".join(found),
         "PIP_TRUSTED_HOST": " ".join(pip.trusted_hosts),
         "PIP_CERT": f"{_INSIDE}/ca.pem" if cert else "",

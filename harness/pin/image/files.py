@@ -34,13 +34,14 @@ def check_files(env: Environment, lock: Lock, python: str, where: Places, say: S
     name = Path(lock.path).name
     if not _resolved(env, lock, python, venvs.find_uv(where, say)):
         raise EnvironmentFault(f"not every version that {name} pins is to be had: uv's own words are above")
-    missing = [pin for pin in _missing(env, lock, python, pip_settings()) if not env.wheels]
+    settings = pip_settings()
+    missing = [pin for pin in _missing(env, lock, python, settings) if not env.wheels]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise EnvironmentFault(
-            f"no index has a wheel of {missing[0].name} {missing[0].version}{more} with a hash that {name} pins; "
-            f"lock it anew: nox -s lock -- {env.name}"
-        )
+        wanted = f"a wheel of {missing[0].name} {missing[0].version}{more} with a hash that {name} pins"
+        if settings.no_index:
+            raise EnvironmentFault(f"no folder of find-links has {wanted}, and pip's no-index forbids to ask an index")
+        raise EnvironmentFault(f"no index has {wanted}; lock it anew: nox -s lock -- {env.name}")
 
 
 def _resolved(env: Environment, lock: Lock, python: str, uv: Path) -> bool:
@@ -54,12 +55,16 @@ def _resolved(env: Environment, lock: Lock, python: str, uv: Path) -> bool:
 
 
 def _missing(env: Environment, lock: Lock, python: str, settings: IndexSettings) -> list[Pin]:
-    """The pins of which neither this machine's disk nor an index has a wheel that fits and that the lock names."""
+    """The pins of which neither this machine's disk nor an index has a wheel that fits and that the lock names.
+
+    An index is one that the settings let be asked.
+    """
     marker_values = {"python_version": python, "python_full_version": f"{python}.0"}
     pins = [pin for pin in lock.pins if pin.marker is None or Marker(pin.marker).evaluate(marker_values)]
     here = {_identity(path.name) for path in files_on_disk([lock], settings)}
     asked = [pin for pin in pins if (pin.name, pin.version) not in here]
-    indexes = [index for index in (settings.index, *settings.extra, env.extra_index) if index and not local_path(index)]
+    extra = env.extra_index if settings.indexes else None
+    indexes = [index for index in (*settings.indexes, extra) if index and not local_path(index)]
     tags = frozenset(_tags(python))
 
     def listed(pin: Pin) -> bool:

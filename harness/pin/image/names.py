@@ -13,7 +13,7 @@ CREATED = "org.opencontainers.image.created"
 BASE = "org.opencontainers.image.base.name"
 
 STAGE = "dflash.stage"
-"""On a stage that is not kept, its revision; empty on an image."""
+"""On a stage that buildah or podman build and do not keep, its revision; empty on an image."""
 
 DIRTY = "-dirty"
 """Behind the revision of an image that was built with changes that were not committed."""

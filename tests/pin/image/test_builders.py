@@ -55,9 +55,8 @@ echo STEP 1; echo to stderr >&2
     identity = builder.build(tmp_path, {"ENV": "cpu", "SOURCE_DATE_EPOCH": "1700000000", "REVISION": "r"}, said.append)
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert identity == "sha256:abc"
-    assert {"--timestamp=1700000000", "--build-arg=ENV=cpu", "--pull=false", "--target=image", str(tmp_path)} <= {
-        *arguments
-    }
+    assert {"--timestamp=1700000000", "--build-arg=ENV=cpu", "--pull=false", "--target=image"} <= {*arguments}
+    assert {"--build-arg=STAGE=r", str(tmp_path)} <= {*arguments}
     assert not [argument for argument in arguments if argument.startswith(("--tag", "-t"))]
     assert said == ["STEP 1", "to stderr"]
 

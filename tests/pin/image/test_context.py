@@ -49,7 +49,7 @@ def where(tmp_path: Path) -> Places:
     return Places(root, root / ".harness", root / "runs")
 
 
-def said(_: str) -> None:
+def ignored(_: str) -> None:
     """Nobody listens."""
 
 
@@ -85,7 +85,7 @@ def test_outside_a_checkout_there_is_nothing_to_build(tmp_path: Path) -> None:
 def test_the_context_is_what_the_image_needs_of_the_commit(where: Places) -> None:
     revision = read_revision(where.root, allow_dirty=False)
     (where.root / "harness/untracked.py").write_text("not in the commit")
-    with build_context(where, revision, ENV, [], said, {}) as folder:
+    with build_context(where, revision, ENV, [], ignored, {}) as folder:
         code = {name for name in files(folder) if not name.startswith(".build/")}
         assert code == {"Dockerfile", "harness/cli.py", "harness/pin/tool.sh", "envs/cpu.txt"}
         rights = {
@@ -103,7 +103,7 @@ def test_a_changed_tree_is_built_as_it_is(where: Places) -> None:
     (where.root / "harness/new.py").write_text("new")
     (where.root / "envs/cpu.txt").unlink()
     (where.root / "harness/cli.py").write_text("changed")
-    with build_context(where, read_revision(where.root, allow_dirty=True), ENV, [], said, {}) as folder:
+    with build_context(where, read_revision(where.root, allow_dirty=True), ENV, [], ignored, {}) as folder:
         assert (folder / "harness/new.py").exists()
         assert not (folder / "envs/cpu.txt").exists()
         assert (folder / "harness/cli.py").read_text() == "changed"
@@ -125,7 +125,7 @@ def test_only_wheels_that_a_lock_pins_by_their_hash_are_brought(where: Places, t
         page = "".join(f'<a href="{path.as_uri()}">a</a>' for path in (index / name).glob("*.whl"))
         (index / name / "index.html").write_text(page)
     environ = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(links), "PIP_EXTRA_INDEX_URL": index.as_uri()}
-    with build_context(where, _clean(where), ENV, [lock(pinned, elsewhere)], said, environ) as folder:
+    with build_context(where, _clean(where), ENV, [lock(pinned, elsewhere)], ignored, environ) as folder:
         assert files(folder / ".build/links") == {pinned.name, elsewhere.name}
         told = json.loads((folder / ".build/settings.json").read_text())
     assert told["PIP_FIND_LINKS"] == "/opt/dflash/.build/links"
@@ -144,7 +144,7 @@ def test_the_settings_of_this_machine_are_told_and_nobody_else_may_read_them(whe
         "UV_HTTP_TIMEOUT": "90",
         "AWS_SECRET_ACCESS_KEY": "not the build's",
     }
-    with build_context(where, _clean(where), ENV, [], said, environ) as folder:
+    with build_context(where, _clean(where), ENV, [], ignored, environ) as folder:
         told = json.loads((folder / ".build/settings.json").read_text())
         assert (folder / ".build/ca.pem").read_text() == "a certificate"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -157,18 +157,26 @@ def test_the_settings_of_this_machine_are_told_and_nobody_else_may_read_them(whe
     }
 
 
+@pytest.mark.parametrize(("setting", "told"), [("on", "1"), ("0", None)])
+def test_a_machine_that_asks_no_index_builds_without_one(where: Places, setting: str, told: str | None) -> None:
+    environ = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": setting}
+    with build_context(where, _clean(where), ENV, [], ignored, environ) as folder:
+        settings = json.loads((folder / ".build/settings.json").read_text())
+    assert settings.get("PIP_NO_INDEX") == told
+
+
 def test_the_wheels_of_a_captured_environment_come_along(where: Places) -> None:
     wheels = where.state / "wheels" / "cpu"
     (wheels / "torch").mkdir(parents=True)
     (wheels / "torch" / "index.html").write_text("a page")
     captured = Environment("cpu", "a test", ("3.11",), wheels=(str(where.root / "envs/wheels/cpu"), str(wheels)))
-    with build_context(where, _clean(where), captured, [], said, {}) as folder:
+    with build_context(where, _clean(where), captured, [], ignored, {}) as folder:
         assert (folder / ".build/wheels/cpu/torch/index.html").read_text() == "a page"
 
 
 def test_the_context_of_this_checkout_is_small(tmp_path: Path) -> None:
     revision = Revision("0" * 40, EPOCH, "", dirty=False)
-    with build_context(replace(places(), state=tmp_path), revision, ENV, [], said, {}) as folder:
+    with build_context(replace(places(), state=tmp_path), revision, ENV, [], ignored, {}) as folder:
         assert sum((folder / name).stat().st_size for name in files(folder)) < 5_000_000
         assert {path.name for path in folder.iterdir()} == {
             *(".build", ".dockerignore", "Dockerfile", "LICENSE", "envs", "experiments", "harness", "noxfile.py"),
@@ -179,7 +187,7 @@ def test_the_context_of_this_checkout_is_small(tmp_path: Path) -> None:
 def test_what_a_killed_build_left_is_taken_away(where: Places) -> None:
     (where.state / "image/.build").mkdir(parents=True)
     (where.state / "image/.build/settings.json").write_text("a secret")
-    with build_context(where, _clean(where), ENV, [], said, {}) as folder:
+    with build_context(where, _clean(where), ENV, [], ignored, {}) as folder:
         assert "a secret" not in (folder / ".build/settings.json").read_text()
     assert not folder.exists()
 
@@ -192,7 +200,7 @@ def test_two_builds_take_turns(where: Places) -> None:
             return folder.exists()
 
     with ThreadPoolExecutor(1) as pool:
-        with build_context(where, _clean(where), ENV, [], said, {}):
+        with build_context(where, _clean(where), ENV, [], ignored, {}):
             waiting = pool.submit(second)
             until = time.monotonic() + 30
             while not heard:

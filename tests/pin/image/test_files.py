@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,10 +17,15 @@ from harness.pin.image.files import check_files, files_on_disk
 from harness.pin.indexes import IndexSettings
 from harness.pin.locks import read_lock
 from harness.places import places
-from harness.records import Lock, Pin
+from harness.records import Environment, Lock, Pin
+from tests.pin.doctor.wheels import make_wheel
+from tests.pin.freeze.index_server import Index, serving
 
 WHERE = places()
-TRAINING = [name for name, env in load_environments(WHERE).items() if name == "cpu" or env.cuda]
+TRAINING = [
+    "cpu",
+    *(pytest.param(name, marks=pytest.mark.slow) for name, e in load_environments(WHERE).items() if e.cuda),
+]
 
 
 def said(_: str) -> None:
@@ -57,6 +65,33 @@ def test_a_version_that_no_index_has_is_found(tmp_path: Path, capfd: pytest.Capt
     with pytest.raises(EnvironmentFault, match=r"^not every version that cu128\.txt pins is to be had: uv's own words"):
         check_files(env, lock, "3.11", WHERE, said)
     assert "torch==2.10.99" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("pinned", ["the wheel's own hash", "another"])
+def test_where_pip_asks_no_index_the_folders_of_this_machine_are_all(
+    pinned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_wheel(tmp_path, "pack", "1.0", {"pack.py": b""})
+    digest = hashlib.sha256(path.read_bytes() if pinned != "another" else b"").hexdigest()
+    (tmp_path / "e.txt").write_text(f"pack==1.0 --hash=sha256:{digest}\n")
+    lock = Lock("e", ("3.11",), "0", (Pin("pack", "1.0", (f"sha256:{digest}",)),), str(tmp_path / "e.txt"))
+    told = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(tmp_path), "PIP_NO_INDEX": "1"}
+    with serving(Index(tmp_path)) as index:
+        for name, value in {**told, "PIP_INDEX_URL": index.address, "PIP_EXTRA_INDEX_URL": index.address}.items():
+            monkeypatch.setenv(name, value)
+        env = Environment("e", "a test", ("3.11",), extra_index=index.address)
+        if pinned == "another":
+            message = "no folder of find-links has a wheel of pack 1.0 with a hash that e.txt pins, and pip's no-index "
+            with pytest.raises(EnvironmentFault, match=f"^{re.escape(message)}"):
+                check_files(env, lock, "3.11", WHERE, said)
+        else:
+            check_files(env, lock, "3.11", WHERE, said)
+        assert index.asked == []
+        monkeypatch.setenv("PIP_NO_INDEX", "0")
+        monkeypatch.setenv("PIP_FIND_LINKS", "")
+        with contextlib.suppress(EnvironmentFault):
+            check_files(env, lock, "3.11", WHERE, said)
+        assert index.asked  # the trap works
 
 
 def wheel(folder: Path, name: str) -> tuple[Path, str]:

@@ -136,8 +136,8 @@ def harness_image(*arguments: str, env: str = "cpu", **environ: str) -> subproce
 STAGES = """\
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE} AS base
-ARG REVISION
-LABEL dflash.stage="${REVISION}"
+ARG STAGE
+LABEL dflash.stage="${STAGE}"
 FROM base AS tools
 RUN echo tools > /tools
 FROM tools AS one
