@@ -12,7 +12,7 @@ from harness.pin.image.build import build, find, wanted
 from harness.pin.image.builders import BuiltImage, find_builder
 from harness.pin.image.files import check_files
 from harness.places import places
-from harness.run.engine import find_image
+from harness.run.engine import engines, find_image
 from harness.run.resolve import choose_recipe, resolve
 from harness.run.smoke import Proof, prove
 
@@ -42,6 +42,8 @@ def image(env: str | None, smoke: bool, base: str | None, python: str | None, al
         say(f"no environment named: {env}, that of {recipe}, because {why}")
     wish = wanted(env, where, base, python, allow_dirty)
     builder = find_builder()
+    if smoke:
+        engines()  # buildah alone would build for minutes, and nothing could run what it made
     made = find(wish, builder)
     if made:
         say(f"{wish.tag} is built already, of commit {wish.revision.commit[:12]}")

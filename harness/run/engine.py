@@ -73,21 +73,26 @@ def find_image(name: str, digest: str = "", *, otherwise: str) -> Image:
 
     Raises UsageError where no engine answers, and, with the advice ``otherwise``, where none has it.
     """
-    answers: list[str] = []
-    asked: list[str] = []
-    for program in _LOOKED_FOR:
-        engine = _engine(program)
-        if isinstance(engine, str):
-            answers.append(engine)
-            continue
-        asked.append(program)
+    found, silent = engines()
+    for engine in found.values():
         if image := _image(engine, name, digest):
             return image
-    if not asked:
-        raise UsageError(f"an image needs a container engine: {'; '.join(answers)}; apt-get install podman")
-    silent = "".join(f" ({answer})" for answer in answers if not answer.endswith("not on PATH"))
+    why = "".join(f" ({answer})" for answer in silent if not answer.endswith("not on PATH"))
     sought = f"{name} ({digest[:19]})" if digest else name
-    raise UsageError(f"{' and '.join(asked)} has no image {sought}{silent}; {otherwise}")
+    raise UsageError(f"{' and '.join(found)} has no image {sought}{why}; {otherwise}")
+
+
+def engines() -> tuple[dict[str, Engine], list[str]]:
+    """The engines that answer, by their program, and in a few words each why others do not.
+
+    Raises UsageError where none answers.
+    """
+    answers = {program: _engine(program) for program in _LOOKED_FOR}
+    silent = [answer for answer in answers.values() if isinstance(answer, str)]
+    found = {program: answer for program, answer in answers.items() if isinstance(answer, Engine)}
+    if not found:
+        raise UsageError(f"an image needs a container engine: {'; '.join(silent)}; apt-get install podman")
+    return found, silent
 
 
 def _engine(name: str) -> Engine | str:

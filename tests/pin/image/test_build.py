@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,35 +14,9 @@ from harness.pin.image.build import Wanted, build, find, wanted
 from harness.pin.image.builders import BuildFailed, BuiltImage
 from harness.pin.image.context import Revision
 from harness.places import Places, places
+from tests.pin.image.shelf import Shelf
 
 REVISION = Revision("c" * 40, 1_700_000_000, "2023-11-14T22:13:20+00:00", dirty=False)
-
-
-@dataclass
-class Shelf:
-    """A builder that makes what it is told to, or fails; it keeps the names that it was asked to give."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    failure: str = ""
-    name: str = "a shelf"
-    arguments: dict[str, str] = field(default_factory=dict)
-    context: list[str] = field(default_factory=list)
-    tags: dict[str, str] = field(default_factory=dict)
-
-    def build(self, context: Path, arguments: Mapping[str, str], line: Callable[[str], None]) -> str:
-        self.arguments, self.context = dict(arguments), sorted(path.name for path in context.iterdir())
-        line("[1/2] STEP 1/9: FROM  base   AS tools")
-        line("Setting up libgcc ...")
-        if self.failure:
-            raise BuildFailed(self.failure)
-        return "sha256:" + "1" * 64
-
-    def tag(self, identity: str, name: str) -> None:
-        self.tags[name] = identity
-
-    def inspect(self, name: str) -> BuiltImage | None:
-        identity = self.tags.get(name, name)
-        return BuiltImage(identity, 1000, self.labels, ("sha256:layer",)) if identity.startswith("sha256:") else None
 
 
 @pytest.fixture
