@@ -1,0 +1,1 @@
+"""What explains a difference between runs: pure functions over records and arrays."""
