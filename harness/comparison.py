@@ -46,7 +46,7 @@ class Steady:
 
 @dataclass(frozen=True)
 class Shift:
-    """A change of level inside one run: from ``t`` (and ``step``) on it is slower, or faster, for good or for a while."""
+    """A change of level inside one run: from ``t`` (and ``step``) on it is slower, or faster, perhaps for a while."""
 
     t: float
     step: int
@@ -189,6 +189,14 @@ class Side:
     @property
     def failed(self) -> tuple[Measured, ...]:
         return tuple(m for m in self.runs if m.failure is not None)
+
+
+@dataclass(frozen=True)
+class History:
+    """The figures of other runs of the same workload, on neither side: what a single run is judged against."""
+
+    rates: tuple[float, ...] = ()  # units a second, steady
+    first_steps: tuple[float, ...] = ()  # seconds to the first step
 
 
 @dataclass(frozen=True)
