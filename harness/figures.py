@@ -24,6 +24,19 @@ def ktok(interval: Interval) -> str:
     return f"{digits(interval.value / 1000)} Ktok/s [{low}, {high}]"
 
 
+def rate(value: float, unit: str = "tokens") -> str:
+    """``21.5 Ktok/s``, or ``3.21 steps/s`` where a run counted no tokens."""
+    return f"{digits(value / 1000)} Ktok/s" if unit == "tokens" else f"{digits(value)} {unit}/s"
+
+
+def by_how_much(ratio: float) -> str:
+    """A ratio in words: ``40.5 % slower``, ``5.0 times as fast``, for 0.595 and 5.0."""
+    word = "slower" if ratio < 1 else "faster"
+    if 0.5 <= ratio <= 1.5:
+        return f"{digits(100 * abs(1 - ratio), 2 if abs(1 - ratio) < 0.1 else 3)} % {word}"
+    return f"{digits(1 / ratio if ratio < 1 else ratio, 2)} times {'slower' if ratio < 1 else 'as fast'}"
+
+
 def duration(seconds: float) -> str:
     """``0.42 s``, ``12.3 s``, ``4:05``, ``3:12:07``."""
     if seconds < 60:
