@@ -32,6 +32,8 @@ ARTIFACTS = (
     "telemetry.jsonl",
     "result.json",
     "steps.parquet",
+    "explanation.html",
+    "explanation.json",
 )
 
 HEADLINES: Mapping[str, str] = {

@@ -74,13 +74,14 @@ def tracking_uri(places: Places) -> str:
 def start_follower(folder: Path, places: Places) -> subprocess.Popen[bytes]:
     """Start the process that mirrors ``folder`` until its run has ended; what it prints goes to ``mirror.log``.
 
-    It is in a session of its own: Ctrl-C in the terminal ends the run, and the follower then writes how it ended.
+    It is in a session of its own: Ctrl-C in the terminal ends the run, and the follower then writes how it ended. It
+    sends the last files when its standard input ends: at ``finish``, or with this process.
     """
     with (folder / "mirror.log").open("ab") as log:
         return subprocess.Popen(
             [*_command(folder), "--follow", "--uri", tracking_uri(places)],
             cwd=places.root,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -88,7 +89,9 @@ def start_follower(folder: Path, places: Places) -> subprocess.Popen[bytes]:
 
 
 def finish(follower: subprocess.Popen[bytes], folder: Path, timeout: float = 60.0) -> MirrorResult:
-    """Wait, after the run has ended, until the follower has sent the rest. A late one goes on by itself."""
+    """Say that the folder is complete, and wait until the follower has sent it. A late one goes on by itself."""
+    if follower.stdin is not None:
+        follower.stdin.close()
     before = MirrorState.load(folder)
     try:
         code = follower.wait(timeout)

@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -176,8 +176,11 @@ def mirror(folder: Path, tracking_uri: str) -> MirrorResult:
         return MirrorResult("unchanged" if work.state == before else "mirrored", tracking_uri, work.state.mlflow_run_id)
 
 
-def follow(folder: Path, tracking_uri: str) -> MirrorResult:
-    """Mirror ``folder`` in rounds until its run has ended. A run whose harness is gone has ended too: it was killed."""
+def follow(folder: Path, tracking_uri: str, complete: Callable[[], object]) -> MirrorResult:
+    """Mirror ``folder`` in rounds until its run has ended. A run whose harness is gone has ended too: it was killed.
+
+    complete  waits until nothing more comes into the folder of a run that has ended
+    """
     with _alone(folder) as alone:
         if not alone:
             return MirrorResult("busy", tracking_uri, MirrorState.load(folder).mlflow_run_id)
@@ -185,6 +188,8 @@ def follow(folder: Path, tracking_uri: str) -> MirrorResult:
         pause, tries, due = EVERY, LAST_TRIES, 0.0
         while True:
             ended = RunFolder(folder).result().status != "running"
+            if ended:
+                complete()
             if ended or time.monotonic() >= due:
                 try:
                     if work.round():
@@ -290,7 +295,9 @@ def main(argv: Sequence[str]) -> int:
         parser.error("a run folder is missing")
     if options.follow:
         os.nice(10)  # the run that it watches goes first
-    result = (follow if options.follow else mirror)(options.folder, options.uri)
+        result = follow(options.folder, options.uri, sys.stdin.buffer.read)
+    else:
+        result = mirror(options.folder, options.uri)
     return {"failed": 1, "busy": BUSY}.get(result.status, 0)
 
 

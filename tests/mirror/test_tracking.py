@@ -261,7 +261,10 @@ def test_the_follower_sees_a_run_through(where: Places) -> None:
             time.sleep(0.1)
         samples.append(folder, said[20:])
         samples.end(folder)
+        time.sleep(1.5)  # it looks twice a second, and waits until it is told that nothing more comes
+        (folder.path / "explanation.html").write_text("<p>later than the end</p>")
     result = finish(follower, folder.path, timeout=120)
+    assert "explanation.html" in MirrorState.load(folder.path).artifacts
     assert (result.status, result.reason) == ("mirrored", "")
     seen = everything(result.tracking_uri, folder.id)
     assert seen["status"] == "FINISHED"
