@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Mapping
 
-from harness.records import CacheState, Interval, Run, Summary
+from harness.records import CacheState, Interval, Run, Summary, Value
 
 BASELINES = {"repeat_anchor": "repeat the anchor", "ngram": "n-gram lookup"}
 """Untrained drafters that an evaluation is held against, and what a person calls them."""
@@ -35,6 +37,48 @@ def by_how_much(ratio: float) -> str:
     if 0.5 <= ratio <= 1.5:
         return f"{digits(100 * abs(1 - ratio), 2 if abs(1 - ratio) < 0.1 else 3)} % {word}"
     return f"{digits(1 / ratio if ratio < 1 else ratio, 2)} times {'slower' if ratio < 1 else 'as fast'}"
+
+
+def signed(value: float, text: str) -> str:
+    """``text``, the spelling of the absolute value, with its sign: ``+0.41``, ``-5.10``."""
+    return f"{'-' if value < 0 else '+'}{text}"
+
+
+def times(ratio: Interval) -> str:
+    """``0.595 times [0.588, 0.603]``: after over before, with its interval."""
+    return f"{digits(ratio.value)} times [{digits(ratio.low)}, {digits(ratio.high)}]"
+
+
+def percent(share: float) -> str:
+    """``40 %``, ``2.1 %``, ``-12 %``."""
+    return f"{digits(100 * share, 2)} %"
+
+
+def cost_unit(unit: str) -> tuple[str, float]:
+    """How the time that work takes is spelled, and its factor from seconds a unit: ("ms per Ktok", 1e6)."""
+    return ("ms per Ktok", 1e6) if unit == "tokens" else (f"ms per {unit.removesuffix('s')}", 1e3)
+
+
+def costs(phases: Mapping[str, float], useful: float, padding: float, unit: str = "tokens") -> dict[str, float]:
+    """What a useful unit costs, in ``cost_unit``, by phase; the computing of padding apart, where there was some.
+
+    They sum to one over the throughput. ``phases``: seconds; ``useful``, ``padding``: units that those produced.
+    """
+    _, factor = cost_unit(unit)
+    processed = useful + padding
+    by_phase = {name: factor * seconds / processed for name, seconds in phases.items()}
+    return by_phase | ({"padding": sum(by_phase.values()) * padding / useful} if padding else {})
+
+
+def fact(name: str, value: Value) -> str:
+    """A fact's value for a person: ``353 MB`` for a name that ends in bytes, a digest's first 12 digits, ``true``."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        if re.search(r"bytes(_s)?$", name) and value >= 1000:
+            return size(round(value)) + ("/s" if name.endswith("_s") else "")
+        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return value[:12] if re.fullmatch("[0-9a-f]{40,64}", value) else value
 
 
 def duration(seconds: float) -> str:
