@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.errors import EnvironmentFault, UsageError
 from harness.pin.aside import Say
@@ -94,7 +98,7 @@ def build(wish: Wanted, builder: Builder, where: Places, say: Say) -> BuiltImage
     log.parent.mkdir(parents=True, exist_ok=True)
     say(f"building {wish.tag} with {builder.name} on {wish.base}; all that it says: {log}")
     given = build_context(where, wish.revision, wish.env, locks, say, os.environ)
-    with given as context, log.open("w", encoding="utf-8") as file:
+    with _full_disk_named(where.state), given as context, log.open("w", encoding="utf-8") as file:
         progress = _Progress(say, time.monotonic())
 
         def line(text: str) -> None:
@@ -110,6 +114,19 @@ def build(wish: Wanted, builder: Builder, where: Places, say: Say) -> BuiltImage
         raise EnvironmentFault(f"{builder.name} made an image without the labels of the Dockerfile; {log}")
     builder.tag(identity, wish.tag)
     return image
+
+
+@contextmanager
+def _full_disk_named(folder: Path) -> Iterator[None]:
+    """Says of a full disk which one it is: Python names the file that was copied from another."""
+    try:
+        yield
+    except OSError as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        raise BuildFailed(
+            f"no image was made: the disk of {folder} is full; make room, or name another folder by HARNESS_STATE"
+        ) from error
 
 
 @dataclass(frozen=True)

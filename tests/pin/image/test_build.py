@@ -62,6 +62,19 @@ def test_a_build_that_fails_leaves_no_name_and_one_line(wish: Wanted, where: Pla
     assert {path.name for path in where.state.iterdir()} == {"logs", ".lock-image"}  # and nothing of the context
 
 
+def test_a_full_disk_of_the_harness_is_named(wish: Wanted, where: Places) -> None:
+    (where.state / "logs").mkdir(parents=True)
+    (where.state / "logs/image-cpu.log").symlink_to("/dev/full")
+    shelf = Shelf(wish.labels)
+    with pytest.raises(BuildFailed) as caught:
+        build(wish, shelf, where, lambda _: None)
+    message = (
+        f"no image was made: the disk of {where.state} is full; make room, or name another folder by HARNESS_STATE"
+    )
+    assert str(caught.value) == message
+    assert not shelf.tags
+
+
 def test_an_image_without_its_labels_is_not_named(wish: Wanted, where: Places) -> None:
     shelf = Shelf({**wish.labels, "dflash.lock": "another"})
     with pytest.raises(EnvironmentFault, match="made an image without the labels of the Dockerfile"):

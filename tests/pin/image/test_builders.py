@@ -67,8 +67,9 @@ echo STEP 1; echo to stderr >&2
         (["STEP 1", "error: the base x has no Python, not Python 3.11", "error building: exit status 1"],
          "the base x has no Python, not Python 3.11"),
         (["STEP 1", "error: uv: No space left on device (os error 28)", "exit status 1"],
-         "the disk is full where the builder keeps its images; make room: buildah prune, or docker system prune"),
-        (["STEP 1", "Error: creating container: no such image", ""], "Error: creating container: no such image"),
+         "the disk is full where the builder keeps its images, or where it works (TMPDIR, else /var/tmp); "
+         "make room: buildah rmi --prune, or docker system prune"),
+        (["STEP 1", "Error: creating container: no such image", ""], "creating container: no such image"),
         ([], "it said nothing"),
     ],
 )  # fmt: skip

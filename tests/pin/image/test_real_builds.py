@@ -214,7 +214,7 @@ def test_a_full_disk_is_said_in_a_line_and_leaves_nothing(base: str, tmp_path: P
     try:
         done = harness_image("--base", base, CONTAINERS_STORAGE_CONF=str(settings))
         assert done.returncode == 1
-        assert "error: no image was made: the disk is full where the builder keeps its images; " in done.stderr
+        assert "error: no image was made: the disk is full where the builder keeps its images, " in done.stderr
         assert done.stderr.splitlines()[-1].startswith("error: ")
         variables = {**os.environ, "CONTAINERS_STORAGE_CONF": str(settings)}
         images = ["podman", "images", "--all", "--format", "{{.ReadOnly}} {{.Repository}}"]
@@ -222,6 +222,21 @@ def test_a_full_disk_is_said_in_a_line_and_leaves_nothing(base: str, tmp_path: P
         assert not [line for line in left.splitlines() if not line.startswith("true")]
     finally:
         subprocess.run(["umount", "--recursive", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk")
+def test_a_full_disk_of_the_harness_is_said_in_a_line_and_leaves_nothing(base: str, tmp_path: Path) -> None:
+    """Less than the code alone takes."""
+    before = stored()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(tmp_path)], check=True)
+    try:
+        done = harness_image("--base", base, HARNESS_STATE=str(tmp_path / "state"))
+        assert done.returncode == 1
+        assert f"error: no image was made: the disk of {tmp_path}/state is full; " in done.stderr.splitlines()[-1]
+        assert {path.name for path in (tmp_path / "state").iterdir()} == {".lock-image", "logs"}
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+    assert stored() == before
 
 
 LOOK_INSIDE = """
