@@ -4,6 +4,7 @@
     ├── UsageError          exit 2: the request is wrong; nothing was started
     ├── EnvironmentFault    exit 1: an environment could not be built, or is not what its lock says
     └── RecordError         exit 1: a run folder cannot be read
+        └── NewerRecord     a later version wrote it: no part of it may be guessed at
 
 Only ``harness.cli`` turns one into a line on the terminal and an exit code.
 """
@@ -32,3 +33,7 @@ class EnvironmentFault(HarnessError):
 
 class RecordError(HarnessError):
     """A run folder is missing, half-written or from a newer version."""
+
+
+class NewerRecord(RecordError):
+    """A file of a run folder has a schema that only a later version knows."""

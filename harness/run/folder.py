@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import RecordError, UsageError
+from harness.errors import NewerRecord, RecordError, UsageError
 from harness.records import (
     SCHEMA,
     CacheState,
@@ -85,7 +85,7 @@ class RunFolder:
         if not isinstance(data, dict):
             raise RecordError(f"{path} is not a JSON object")
         if data.get("schema", SCHEMA) > SCHEMA:
-            raise RecordError(f"{path} has schema {data['schema']} and this version reads {SCHEMA}: update the harness")
+            raise NewerRecord(f"{path} has schema {data['schema']} and this version reads {SCHEMA}: update the harness")
         return data
 
     def events(self) -> Iterator[Event]:
@@ -145,6 +145,7 @@ class RunFolder:
             cache_before=_cache_state(caches.get("before")),
             cache_after=_cache_state(caches.get("after")),
             mlflow_run_id=(self.read_json("mirror.json") or {}).get("mlflow_run_id"),
+            tags=tuple((self.read_json("tags.json") or {}).get("tags", ())),
         )
 
 
