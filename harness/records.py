@@ -378,3 +378,4 @@ class Run:
     cache_before: CacheState | None
     cache_after: CacheState | None
     mlflow_run_id: str | None = None
+    tags: tuple[str, ...] = ()  # names that a person gave it
