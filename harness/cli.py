@@ -15,6 +15,7 @@ _COMMANDS: Mapping[str, str] = {
     "rerun": "running:rerun",
     "runs": "recorded:runs_command",
     "show": "recorded:show",
+    "tag": "tags:tag",
     "mirror": "recorded:mirror",
     "ui": "recorded:ui_command",
     "recipes": "environments:recipes_command",

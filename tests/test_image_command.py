@@ -63,7 +63,7 @@ def test_bad_input_is_one_line_and_no_container_is_started(
 
 def test_the_request_and_its_options_are_handed_over(engine: FakeEngine, capfd: Capture) -> None:
     engine.inside("print('from inside')")
-    options = ["--cold", "--no-verify", "--json"]
+    options = ["--cold", "--no-verify", "--json", "--tag", "good", "--tag", "late"]
     assert main(["run", "tiny", "train.steps=3", "eval.prompts=1", "--image", "dflash:cpu", *options]) == 0
     assert capfd.readouterr().out == "from inside\n"
     assert handed_over(engine) == ["run", "tiny", "train.steps=3", "eval.prompts=1", *options]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -20,11 +21,13 @@ from harness.run.prepare import check_startable
 from harness.run.rerun import plan_rerun, recorded_image
 from harness.run.resolve import choose_recipe, resolve
 from harness.run.runner import Order
+from harness.run.tags import checked
 from harness.view import catalogue, display
 from harness.view.listing import to_json
 
 no_verify = click.option("--no-verify", is_flag=True, help="Run in a broken environment, and record that it was.")
 cold_start = click.option("--cold", is_flag=True, help="Start with an empty compile cache; the old one stays.")
+tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME", help="A name for it; @NAME is all so named.")
 
 
 class _WithCommand(click.Command):
@@ -47,6 +50,7 @@ class _WithCommand(click.Command):
 )
 @click.option("--image", metavar="TAG", help="Run the recipe in this image (nox -s image), not in an environment here.")
 @cold_start
+@tag_option
 @no_verify
 @as_json
 @click.pass_context
@@ -59,6 +63,7 @@ def run(
     only_plan: bool,
     image: str | None,
     cold: bool,
+    tags: tuple[str, ...],
     no_verify: bool,
     json_: bool,
 ) -> int:
@@ -73,6 +78,7 @@ def run(
       harness run --env cpu --tokens-regex 'tok=(?P<tokens>\\d+)' -- python my_train.py
     """
     where = places()
+    tags = checked(tags)
     command: Sequence[str] | None = ctx.obj
     if command is not None:
         if image:
@@ -80,7 +86,8 @@ def run(
         if recipe or only_plan:
             raise UsageError("a command after -- has neither a recipe nor a plan: name one or the other")
         reap_dead(where)
-        return _start(command_order(command, where, env, tokens_regex, cold, say), where, no_verify, json_)
+        order = command_order(command, where, env, tokens_regex, cold, say)
+        return _start(replace(order, tags=tags), where, no_verify, json_)
     if env or tokens_regex:
         raise UsageError("--env and --tokens-regex go with a command after --; a recipe names its own environment")
     why = ""
@@ -94,21 +101,24 @@ def run(
         if not only_plan:
             check_startable(spec)
             reap_dead(where)  # from inside, the processes that a dead harness left here cannot be seen
-        arguments = ("run", recipe, *overrides, *_given(plan=only_plan, cold=cold, no_verify=no_verify, json=json_))
-        return in_image.run_recipe(image, spec, arguments, where, json_)
+        options = (*_given(plan=only_plan, cold=cold, no_verify=no_verify, json=json_), *_tagged(tags))
+        return in_image.run_recipe(image, spec, ("run", recipe, *overrides, *options), where, json_)
     if only_plan:
         return _show_plan(plan(spec, where, say), json_)
     reap_dead(where)
-    return _start(recipe_order(spec, where, cold, say), where, no_verify, json_)
+    return _start(replace(recipe_order(spec, where, cold, say), tags=tags), where, no_verify, json_)
 
 
 @click.command()
 @click.argument("run_", metavar="RUN")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @cold_start
+@tag_option
 @no_verify
 @as_json
-def rerun(run_: str, overrides: tuple[str, ...], cold: bool, no_verify: bool, json_: bool) -> int:
+def rerun(
+    run_: str, overrides: tuple[str, ...], cold: bool, tags: tuple[str, ...], no_verify: bool, json_: bool
+) -> int:
     """Run again what RUN's folder describes: its lock, its code, its settings; in its image where it had one.
 
     \b
@@ -117,20 +127,25 @@ def rerun(run_: str, overrides: tuple[str, ...], cold: bool, no_verify: bool, js
       harness rerun 20261129-1728 train.lr=1e-3
     """
     where = places()
+    tags = checked(tags)
     before = find(where.runs, run_).load()
     image = recorded_image(before)
     if image is not None and not image.is_here:
-        options = _given(cold=cold, no_verify=no_verify, json=json_)
+        options = (*_given(cold=cold, no_verify=no_verify, json=json_), *_tagged(tags))
         return in_image.rerun_recorded(before, image, overrides, options, where, json_)
     again = plan_rerun(before, overrides, where, cold, say)
     for remark in again.remarks:
         say(remark)
-    return _start(again.order, where, no_verify, json_)
+    return _start(replace(again.order, tags=tags), where, no_verify, json_)
 
 
 def _given(**options: bool) -> list[str]:
     """The options that were given, as they are written."""
     return [f"--{name.replace('_', '-')}" for name, given in options.items() if given]
+
+
+def _tagged(tags: Sequence[str]) -> list[str]:
+    return [word for tag in tags for word in ("--tag", tag)]
 
 
 def _start(order: Order, where: Places, no_verify: bool, json_: bool) -> int:

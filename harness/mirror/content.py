@@ -74,7 +74,7 @@ def spell(value: Value) -> str:
 def params(run: Run, facts: Mapping[str, Value]) -> dict[str, str]:
     """The settings, flat, and the workload facts that only the child knew (``facts`` of its Started event)."""
     settings: dict[str, Value] = {**run.spec.config, **facts}
-    if not run.spec.recipe:
+    if run.spec.argv and not run.spec.recipe:
         settings["command"] = shlex.join(run.spec.argv)
     return {key: value[:MAX_PARAM] for key, value in _legal(settings).items()}
 
@@ -90,6 +90,7 @@ def tags(run: Run) -> dict[str, str]:
         "fingerprint": run.fingerprint.digest if run.fingerprint else None,
         "reason": run.result.reason or None,
         "folder": run.folder,
+        "tags": ", ".join(run.tags),  # empty where it has none (any more)
         **{name: facts.get(fact) for name, fact in HEADLINES.items()},
     }
     if run.result.status != "running":

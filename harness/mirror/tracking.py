@@ -265,7 +265,8 @@ def _batches(items: Any, size: int) -> Iterator[list[Any]]:
 def _source_digest(folder: Path) -> str:
     """What the folder's files are now: a change in any of them makes the mirror stale."""
     sizes = {name: (folder / name).stat().st_size for name in content.ARTIFACTS if (folder / name).exists()}
-    return digest({**sizes, "result": RunFolder(folder).read_json("result.json")})
+    records = {name: RunFolder(folder).read_json(name) for name in ("result.json", "tags.json")}
+    return digest({**sizes, **records})
 
 
 @contextlib.contextmanager

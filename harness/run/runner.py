@@ -32,7 +32,7 @@ from harness.records import (
     Summary,
     Value,
 )
-from harness.run import process, telemetry
+from harness.run import process, tags, telemetry
 from harness.run.folder import RunFolder
 from harness.run.follow import Follower
 from harness.run.loaded import LoadedWatch, owners
@@ -66,6 +66,7 @@ class Order:
     data         what HARNESS_DATA says, or None
     cold         start with an empty compile cache
     diagnosis    what the doctor found in the environment; None where it was not asked
+    tags         names for the run
     """
 
     spec: RunSpec
@@ -75,6 +76,7 @@ class Order:
     cold: bool = False
     grace: float = process.GRACE_S
     diagnosis: Diagnosis | None = None
+    tags: tuple[str, ...] = ()
 
 
 def execute(order: Order, where: Places, observer: Observer, mirror: Mirror | None = None) -> Run:
@@ -92,6 +94,7 @@ def execute(order: Order, where: Places, observer: Observer, mirror: Mirror | No
         folder.write_json("result.json", Result("running", None, started_at=run.started_at).to_json())
         stored = order.spec if order.spec.recipe else dataclasses.replace(order.spec, argv=redacted(order.spec.argv))
         folder.write_json("spec.json", stored.to_json())
+        tags.add(folder, order.tags)
         with ExitStack() as beside:
             try:
                 run.prepare()

@@ -111,6 +111,7 @@ def summary_rows(run: Run) -> list[tuple[str, str]]:
         ("compile", figures.compile_text(summary)),
         ("cache", _cache(run)),
         ("took", figures.duration(took) if took is not None else ""),
+        ("tags", ", ".join(run.tags)),
         ("folder", _near(run.folder)),
     ]
 

@@ -49,6 +49,7 @@ def to_json(run: Run) -> dict[str, Any]:
         "exit_code": result.exit_code,
         "signal": result.signal,
         "folder": run.folder,
+        "tags": list(run.tags),
         "started_at": result.started_at or None,
         "ended_at": result.ended_at,
         "seconds": took(run),
