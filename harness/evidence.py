@@ -26,10 +26,24 @@ class Steps:
     padding: Whole
     phases: Mapping[str, Floats]  # seconds; those that occur; 0.0 where a step did not report one
     devices: tuple[str, ...] = ()
-    loss: Floats | None = None
+    loss: Floats | None = None  # NaN where a step reported none, infinity where it was not finite
 
     def __len__(self) -> int:
         return len(self.t)
+
+    def take(self, order: Whole) -> Steps:
+        """The steps at these indices, in this order."""
+        return Steps(
+            t=self.t[order],
+            step=self.step[order],
+            device=self.device[order],
+            seconds=self.seconds[order],
+            tokens=self.tokens[order],
+            padding=self.padding[order],
+            phases={name: column[order] for name, column in self.phases.items()},
+            devices=self.devices,
+            loss=None if self.loss is None else self.loss[order],
+        )
 
 
 @dataclass(frozen=True, eq=False)
