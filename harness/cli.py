@@ -13,6 +13,7 @@ from harness.errors import INTERRUPTED, HarnessError
 _COMMANDS: Mapping[str, str] = {
     "run": "running:run",
     "rerun": "running:rerun",
+    "ab": "ab:ab",
     "runs": "recorded:runs_command",
     "show": "recorded:show",
     "tag": "tags:tag",

@@ -40,6 +40,8 @@ def plan_rerun(
     Raises UsageError where the record is not enough or an override is wrong; HarnessError and EnvironmentFault where
     the code or the environment cannot be had again.
     """
+    if source := _fact(run, "context.imported.from"):
+        raise UsageError(f"run {run.id} was imported from {source}: only its record is here, so it cannot run again")
     spec = changed(run.spec, assignments)
     if HIDDEN in " ".join(spec.argv):
         raise UsageError(
