@@ -28,7 +28,12 @@ def ktok(interval: Interval) -> str:
 
 def rate(value: float, unit: str = "tokens") -> str:
     """``21.5 Ktok/s``, or ``3.21 steps/s`` where a run counted no tokens."""
-    return f"{digits(value / 1000)} Ktok/s" if unit == "tokens" else f"{digits(value)} {unit}/s"
+    return f"{digits(value / 1000 if unit == 'tokens' else value)} {rate_unit(unit)}"
+
+
+def rate_unit(unit: str) -> str:
+    """What ``rate`` counts in: ``Ktok/s``."""
+    return "Ktok/s" if unit == "tokens" else f"{unit}/s"
 
 
 def by_how_much(ratio: float) -> str:
@@ -50,8 +55,8 @@ def times(ratio: Interval) -> str:
 
 
 def percent(share: float) -> str:
-    """``40 %``, ``2.1 %``, ``-12 %``."""
-    return f"{digits(100 * share, 2)} %"
+    """A share of a whole: ``40 %``, ``-2 %``."""
+    return f"{round(100 * share)} %"
 
 
 def cost_unit(unit: str) -> tuple[str, float]:

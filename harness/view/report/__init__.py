@@ -1,0 +1,1 @@
+"""``explain --html``: one page, self-contained."""
