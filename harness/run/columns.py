@@ -14,11 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.errors import NewerRecord
+from harness.evidence import Floats, Steps, Whole
 from harness.records import PHASES, SCHEMA, Step
 from harness.run.folder import RunFolder
+from harness.run.growing import in_time
 
 NAME = "steps.parquet"
 ROWS = 20_000  # steps a row group: what is in memory at once
@@ -64,6 +68,87 @@ def write_columns(folder: Path) -> int:
 def read_columns(folder: Path, columns: list[str] | None = None) -> pa.Table:
     """The steps of a run as a table, or only ``columns`` of it. Raises FileNotFoundError where no step was written."""
     return pq.read_table(folder / NAME, columns=columns)
+
+
+def read_steps(folder: Path) -> dict[str, Steps]:
+    """The steps by role, the first to be seen first; a column is in memory once, whatever the number of roles.
+
+    Raises FileNotFoundError where there is no such file, NewerRecord where a later version wrote it, and
+    ValueError where it is no such file or holds what is no step.
+    """
+    try:
+        with pq.ParquetFile(folder / NAME) as file:
+            return _by_role(file)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
+def _by_role(file: pq.ParquetFile) -> dict[str, Steps]:
+    names = file.schema_arrow.names
+    schema = int((file.schema_arrow.metadata or {}).get(b"harness.schema", SCHEMA))
+    if schema > SCHEMA:
+        raise NewerRecord(f"{NAME} has schema {schema} and this version reads {SCHEMA}: update the harness")
+    missing = sorted(set(_FIXED) - set(names))
+    if missing:
+        raise ValueError(f"it has no column {missing[0]}")
+    role, roles = _labels(file, "role")
+    of = {name: np.flatnonzero(role == number) for number, name in enumerate(roles)}
+    found: dict[str, dict[str, Any]] = {name: {} for name in of}
+    for column in ("t", "seconds", "step", "tokens", "padding"):
+        values = _numbers(file, column)
+        for name, index in of.items():
+            found[name][column] = _of_role(values, index)
+    device, devices = _labels(file, "device")
+    loss = _loss(file) if "metric.loss" in names else None
+    for name, index in of.items():
+        kept, place = np.unique(_of_role(device, index), return_inverse=True)
+        found[name]["device"] = place.astype(np.int64)
+        found[name]["devices"] = tuple(devices[number] for number in kept)
+        found[name]["loss"] = None if loss is None else _of_role(loss, index)
+        found[name]["phases"] = {}
+    for column in (name for name in names if name.startswith("phase.")):
+        values = _numbers(file, column)
+        values = np.where(np.isfinite(values), values, 0.0)  # not reported
+        for name, index in of.items():
+            part = _of_role(values, index)
+            if part.any():
+                found[name]["phases"][column.removeprefix("phase.")] = part
+    return {name: in_time(Steps(**columns)) for name, columns in found.items()}
+
+
+def _of_role(values: Any, index: Whole) -> Any:
+    """The values at ``index``: themselves, and no copy, where there is one role."""
+    return values if len(index) == len(values) else values[index]
+
+
+def _numbers(file: pq.ParquetFile, name: str) -> Any:
+    """A column as numbers. Raises ValueError where one is not what every step has."""
+    column = file.read([name]).column(0)
+    values = column.to_numpy()
+    if name in _FIXED and (column.null_count or not np.isfinite(values).all() or (name != "t" and values.min() < 0)):
+        raise ValueError(f"column {name} holds what is no step's")
+    return values
+
+
+def _loss(file: pq.ParquetFile) -> Floats:
+    """NaN where a step reported none; infinity where it was not finite, which the column spells NaN."""
+    values = file.read(["metric.loss"]).column(0)
+    reported = values.is_valid().to_numpy()
+    loss: Floats = values.to_numpy().astype(np.float64)
+    loss[reported & ~np.isfinite(loss)] = math.inf
+    return loss
+
+
+def _labels(file: pq.ParquetFile, name: str) -> tuple[Whole, list[str]]:
+    """A column of texts as indices into its different texts, the first to be seen first."""
+    values = file.read([name]).column(0).unify_dictionaries().combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0)
+    if values.null_count:
+        raise ValueError(f"column {name} holds what is no step's")
+    return values.indices.to_numpy().astype(np.int64), values.dictionary.to_pylist()
 
 
 def _write(folder: Path, path: Path, names: tuple[str, ...]) -> int:
