@@ -17,10 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from harness import figures
 from harness.records import CacheState, Compile, Eval, Event, Step, Summary
 
 DENSE = 1000
 """Steps that each have a point of their own."""
+
+FIGURES = 2
+"""Raised when a finished run has points that it did not have before: a mirror of fewer is not complete."""
 
 COMPARED = ("before", "after", "step")
 """Evaluations of the thing that is trained; any other name is a baseline."""
@@ -207,7 +211,7 @@ def _numbers(prefix: str, sample: Mapping[str, Any]) -> Iterator[tuple[str, floa
 def summary_points(summary: Summary, t: float, step: int) -> list[Point]:
     """The figures of the whole run, once, at its end: what a table of runs is sorted by."""
     throughput = summary.throughput_tok_s
-    figures: dict[str, float | None] = {
+    named: dict[str, float | None] = {
         "throughput/steady_ktok_s": _kilo(throughput.value if throughput else None),
         "throughput/steady_low_ktok_s": _kilo(throughput.low if throughput else None),
         "throughput/steady_high_ktok_s": _kilo(throughput.high if throughput else None),
@@ -217,7 +221,22 @@ def summary_points(summary: Summary, t: float, step: int) -> list[Point]:
         "cache/hits": float(summary.cache_hits),
         "cache/misses": float(summary.cache_misses),
     }
-    return [Point(key, value, t, step) for key, value in figures.items() if value is not None]
+    return [Point(key, value, t, step) for key, value in (named | _costs(summary)).items() if value is not None]
+
+
+def _costs(summary: Summary) -> dict[str, float]:
+    """What a useful Ktok cost in steady state, by phase: the rows of ``explain``'s table, for the compare view.
+
+    They sum to ``all``, which is one over the throughput. Last of all points, so that a mirror made before they were
+    there goes on where it stopped. The share of padding is the whole run's.
+    """
+    if summary.throughput_tok_s is None or not summary.tokens:
+        return {}
+    useful = summary.throughput_tok_s.value * sum(summary.phases.values())
+    costs = figures.costs(summary.phases, useful, useful * summary.padding / summary.tokens)
+    name = figures.cost_unit("tokens")[0]
+    spelled = {"unaccounted" if phase == "other" else phase: value for phase, value in costs.items()}
+    return {f"steady/{name}: {phase}": value for phase, value in (spelled | {"all": sum(costs.values())}).items()}
 
 
 def cache_points(state: CacheState | None, t: float, step: int) -> list[Point]:

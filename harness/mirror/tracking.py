@@ -42,7 +42,7 @@ from sqlalchemy.exc import SQLAlchemyError  # noqa: E402
 from harness.errors import HarnessError  # noqa: E402
 from harness.mirror import content  # noqa: E402
 from harness.mirror.follower import BUSY, MirrorResult, MirrorState, database, making  # noqa: E402
-from harness.mirror.points import Point  # noqa: E402
+from harness.mirror.points import FIGURES, Point  # noqa: E402
 from harness.mirror.source import PointSource  # noqa: E402
 from harness.records import Run, Value, canonical, digest  # noqa: E402
 from harness.run.folder import RunFolder  # noqa: E402
@@ -263,10 +263,10 @@ def _batches(items: Any, size: int) -> Iterator[list[Any]]:
 
 
 def _source_digest(folder: Path) -> str:
-    """What the folder's files are now: a change in any of them makes the mirror stale."""
+    """What the folder's files are now: a change in any of them makes the mirror stale, and so do new figures."""
     sizes = {name: (folder / name).stat().st_size for name in content.ARTIFACTS if (folder / name).exists()}
     records = {name: RunFolder(folder).read_json(name) for name in ("result.json", "tags.json")}
-    return digest({**sizes, **records})
+    return digest({**sizes, **records, "figures": FIGURES})
 
 
 @contextlib.contextmanager
