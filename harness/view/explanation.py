@@ -83,7 +83,8 @@ def _verdicts(e: Explanation) -> RenderableType:
     rows = []
     for figure in (e.throughput, e.first_step):
         before, after = (words.amount(figure, value, e.unit) for value in (figure.before, figure.after))
-        text = Text.assemble((figure.verdict, f"bold {VERDICTS[figure.verdict]}"), f"  {before} → {after}")
+        verdict = (words.verdict_of(e, figure), f"bold {VERDICTS[figure.verdict]}")
+        text = Text.assemble(verdict, f"  {before} → {after}")
         if figure.ratio:
             text.append(f", {figures.times(figure.ratio)}")
         if said := words.rests_on(figure):

@@ -85,7 +85,9 @@ def _few(parts: Sequence[Contribution]) -> list[Contribution]:
     kept, rest = (ordered, []) if len(ordered) <= count + 1 else (ordered[:count], ordered[count:])
     kept += [part for part in rest if part.phase == UNACCOUNTED]  # always said, never hidden in others
     rest = [part for part in rest if part.phase != UNACCOUNTED]
-    if rest:
+    if len(rest) == 1:
+        kept += rest
+    elif rest:
         shares = [part.share for part in rest if part.share is not None]
         log_ratio, before, after = (math.fsum(getattr(p, n) for p in rest) for n in ("log_ratio", "before", "after"))
         share = math.fsum(shares) if shares else None

@@ -35,6 +35,11 @@ def badge(e: Explanation) -> str:
     return "NOT COMPARABLE" if e.comparability == "NOT_COMPARABLE" else e.verdict
 
 
+def verdict_of(e: Explanation, figure: Judgement) -> str:
+    """A figure's verdict; where the work is not the same, that there is none rather than that it is unknown."""
+    return "NOT JUDGED" if e.comparability == "NOT_COMPARABLE" and figure.basis == "none" else figure.verdict
+
+
 def amount(figure: Judgement, value: float | None, unit: str) -> str:
     """A figure's value with its unit: ``21.5 Ktok/s``, ``1:36``; ``unknown``."""
     if value is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,9 +23,12 @@ from harness.places import program
 from harness.view import words
 from harness.view.curves import representative
 from harness.view.report import facts, lanes, plots, stacks
-from harness.view.waterfall import falls
+from harness.view.waterfall import NEGLIGIBLE, falls
 
 HERE = Path(__file__).parent
+
+UNIT = re.compile(r"(?<=\d) (?=(%|Ktok/s|[KMG]B|steps/s|ms|s)(\W|$))")
+"""The space between a number and its unit, where a line may not break."""
 
 FIRST_LANES = 6
 """Lanes that are open; the others are a click away."""
@@ -76,8 +80,10 @@ def _environment() -> Environment:
 
 
 def _finalized(value: object) -> object:
-    """What is written into the page: text without control characters; our own markup as it is."""
-    return words.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """What is written into the page: text without control characters, a unit kept beside its number; or our markup."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return UNIT.sub("\u00a0", words.plain(value))
 
 
 def _digest(script: str) -> str:
@@ -122,7 +128,7 @@ def ruler(figure: Judgement) -> Ruler | None:
 
 @dataclass(frozen=True)
 class Step:
-    """A row of a waterfall, spelled. ``left`` and ``width``: its piece of the bar, in per cent."""
+    """A row of a waterfall, spelled. Where its piece of the bar stands, in per cent."""
 
     name: str
     change: str
@@ -132,7 +138,9 @@ class Step:
     cost_after: str
     left: float
     width: float
-    kind: str  # "total", "worse" or "better"
+    start: float
+    end: float
+    kind: str  # "total", "worse", "better" or "none"
 
 
 @dataclass(frozen=True)
@@ -162,13 +170,16 @@ def _waterfall(
     top = max(figure.before, figure.after, *(step.end for step in steps))
     slower_up = figure.figure == "first step"
 
+    def at(value: float) -> float:
+        return round(100 * value / top, 2)
+
     def total(name: str, value: float) -> Step:
-        return Step(name, "", "", words.number(figure, value, unit), "", "", 0, round(100 * value / top, 2), "total")
+        return Step(name, "", "", words.number(figure, value, unit), "", "", 0, at(value), 0, at(value), "total")
 
     rows = [total("before", figure.before)]
     for step in steps:
         low, high = sorted((step.start, step.end))
-        worse = (step.change > 0) == slower_up
+        kind = "worse" if (step.change > 0) == slower_up else "better"
         rows.append(
             Step(
                 words.plain(step.name),
@@ -177,9 +188,11 @@ def _waterfall(
                 words.number(figure, step.end, unit),
                 figures.digits(step.cost_before),
                 figures.digits(step.cost_after),
-                round(100 * low / top, 2),
-                round(100 * (high - low) / top, 2),
-                "worse" if worse else "better",
+                at(low),
+                at(high) - at(low),
+                at(step.start),
+                at(step.end),
+                kind if abs(step.change) > NEGLIGIBLE * top else "none",
             )
         )
     rows.append(total("after", figure.after))

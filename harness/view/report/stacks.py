@@ -84,15 +84,15 @@ def _phases(run: Measured) -> Mapping[str, float]:
 
 
 def steady_bars(e: Explanation, classes: Mapping[str, str]) -> Bars | None:
-    """Both sides' costs; None where neither has a steady state."""
+    """Both sides' costs; None where one has no steady state."""
     costs = {name: side_costs(side, e.unit) for name, side in (("before", e.before), ("after", e.after))}
     longest = max(sum(cost.values()) for cost in costs.values())
-    if longest <= 0:
+    if not all(costs.values()) or longest <= 0:
         return None
     names = sorted({name for cost in costs.values() for name in cost}, key=lambda name: _place(name, classes))
-    bars = {side: tuple(_segments(cost, names, classes, longest)) for side, cost in costs.items() if cost}
+    bars = {side: tuple(_segments(cost, names, classes, longest)) for side, cost in costs.items()}
     rows = tuple(_row(name, classes.get(name, "rest"), costs) for name in names)
-    total = _row("all", "", {side: {"all": sum(cost.values())} if cost else {} for side, cost in costs.items()})
+    total = _row("all", "", {side: {"all": sum(cost.values())} for side, cost in costs.items()})
     return Bars(figures.cost_unit(e.unit)[0], bars, (*rows, total))
 
 
@@ -126,14 +126,14 @@ def _segments(cost: Mapping[str, float], names: list[str], classes: Mapping[str,
 
 
 def _row(name: str, colour: str, costs: Mapping[str, Mapping[str, float]]) -> Row:
-    before, after = (costs[side].get(name, 0.0) if costs[side] else None for side in ("before", "after"))
-    change = None if before is None or after is None else after - before
+    before, after = (costs[side].get(name, 0.0) for side in ("before", "after"))
+    change = after - before
     return Row(
         plain(name),
         "padding" if name == "padding" else colour,
-        "-" if before is None else figures.digits(before),
-        "-" if after is None else figures.digits(after),
-        "" if change is None else figures.signed(change, figures.digits(abs(change))),
+        figures.digits(before),
+        figures.digits(after),
+        "0" if abs(change) < 1e-9 else figures.signed(change, figures.digits(abs(change))),
     )
 
 
