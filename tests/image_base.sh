@@ -16,7 +16,7 @@ if ! [ -e "$base" ]; then
     aside=$(mktemp -d "$cache/.making-XXXXXX")
     trap 'rm -rf "$aside"' EXIT
     debootstrap --variant=minbase --include=ca-certificates,python3 "$suite" "$aside/root" >"$aside/log" 2>&1 \
-        || { tail -n 5 "$aside/log" >&2; exit 1; }
+        || { tail -n 20 "$aside/log" >&2; exit 1; }
     # What debootstrap leaves of this machine and of this day.
     rm -rf "$aside"/root/{etc/hostname,etc/resolv.conf,var/cache/apt/archives/*.deb,var/lib/apt/lists/*,var/log/*}
     rm "$aside/root/etc/ssl/certs/ca-certificates.crt" # the one of the machine that uses it comes in its place

@@ -92,17 +92,20 @@ def docker_engine(environ: Mapping[str, str]) -> EngineBuilder | str:
     return EngineBuilder(f"{(components or ['Docker Engine'])[0]} {version['Version']}", client)
 
 
-_WHERE_FULL = (
-    "where the builder keeps its images, or where it works (TMPDIR, else /var/tmp); "
-    "make room: buildah rmi --prune, or docker system prune"
+_FULL = re.compile(
+    r"no space left on device"
+    r"|storing layer \S+ to file: io: read/write on closed pipe",  # buildah, of the folder that TMPDIR names
+    re.IGNORECASE,
 )
 
 
 def reason_of(output: list[str]) -> str:
     """Why a build failed, in one line: the step's own word for it, or else the builder's last."""
-    for line in output:
-        if re.search("no space left on device", line, re.IGNORECASE):
-            return f"the disk is full {_WHERE_FULL}"
+    if any(map(_FULL.search, output)):
+        return (
+            "the disk is full where the builder keeps its images, or where it works (TMPDIR, else /var/tmp); "
+            "make room: buildah rmi --prune, or docker system prune"
+        )
     own = [line.removeprefix("error: ") for line in output if line.startswith("error: ")]
     said = [line.strip().removeprefix("Error: ") for line in output if line.strip()]
     return (own or said[-1:] or ["it said nothing"])[0]

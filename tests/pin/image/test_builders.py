@@ -69,6 +69,9 @@ echo STEP 1; echo to stderr >&2
         (["STEP 1", "error: uv: No space left on device (os error 28)", "exit status 1"],
          "the disk is full where the builder keeps its images, or where it works (TMPDIR, else /var/tmp); "
          "make room: buildah rmi --prune, or docker system prune"),
+        (["STEP 1", 'Error: committing: storing layer "ee0d" to file: io: read/write on closed pipe'],
+         "the disk is full where the builder keeps its images, or where it works (TMPDIR, else /var/tmp); "
+         "make room: buildah rmi --prune, or docker system prune"),
         (["STEP 1", "Error: creating container: no such image", ""], "creating container: no such image"),
         ([], "it said nothing"),
     ],

@@ -1,14 +1,8 @@
-"""Real builds by every builder that can be had here: their images, their failures, and the same bytes twice.
-
-HARNESS_TEST_BASE is the base that they build on, for example HARNESS_TEST_BASE=$(tests/image_base.sh).
-"""
+"""Real builds by every builder that can be had here: their images, their failures, and the same bytes twice."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from harness.pin.image.build import build, find, wanted
-from harness.pin.image.builders import Builder, BuildFailed, CommandBuilder, docker_engine
+from harness.pin.image.builders import Builder, BuildFailed, docker_engine
 from harness.places import places
+from tests.pin.image.real_builders import command_builder, harness_image, stored
 
 pytestmark = pytest.mark.slow
 
-ROOT = places().root
 MINI = """\
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE} AS image
@@ -34,27 +28,6 @@ USER 1000:1000
 FROM image AS later
 RUN exit 1
 """
-
-
-@pytest.fixture(scope="module")
-def base() -> str:
-    if "HARNESS_TEST_BASE" not in os.environ:
-        pytest.skip("no base to build on: HARNESS_TEST_BASE=$(tests/image_base.sh)")
-    return os.environ["HARNESS_TEST_BASE"]
-
-
-def command_builder(program: str) -> CommandBuilder:
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"no {program} here")
-    return CommandBuilder(program, found)
-
-
-def stored() -> set[str]:
-    """Every image and container that buildah and podman know of."""
-    lists = (["podman", "images", "--all", "--quiet", "--no-trunc"], ["buildah", "containers", "--all", "--quiet"])
-    said = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for command in lists]
-    return set("".join(said).split())
 
 
 @pytest.fixture
@@ -127,12 +100,6 @@ def test_a_docker_engine_builds_an_image(socket: str, context: Path, base: str) 
         engine.client.close()
 
 
-def harness_image(*arguments: str, env: str = "cpu", **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.cli", "image", env, "--allow-dirty", *arguments]
-    variables = {**os.environ, "DOCKER_HOST": "unix:///nonexistent", **environ}
-    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
-
-
 STAGES = """\
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE} AS base
@@ -196,47 +163,6 @@ def test_a_base_that_is_not_there_is_said_in_a_line() -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: no image was made: ")
     assert "no-such-base" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk")
-def test_a_full_disk_is_said_in_a_line_and_leaves_nothing(base: str, tmp_path: Path) -> None:
-    """A disk of 48 MB of its own for what is built; the base is read from where it is."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    asked = ["podman", "info", "--format", "{{.Store.GraphRoot}}"]
-    root = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    settings = tmp_path / "storage.conf"
-    settings.write_text(
-        f'[storage]\ndriver = "overlay"\ngraphroot = "{disk}/graph"\nrunroot = "{disk}/run"\n'
-        f'[storage.options]\nadditionalimagestores = ["{root}"]\n'
-    )
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], check=True)
-    try:
-        done = harness_image("--base", base, CONTAINERS_STORAGE_CONF=str(settings))
-        assert done.returncode == 1
-        assert "error: no image was made: the disk is full where the builder keeps its images, " in done.stderr
-        assert done.stderr.splitlines()[-1].startswith("error: ")
-        variables = {**os.environ, "CONTAINERS_STORAGE_CONF": str(settings)}
-        images = ["podman", "images", "--all", "--format", "{{.ReadOnly}} {{.Repository}}"]
-        left = subprocess.run(images, env=variables, check=True, capture_output=True, text=True).stdout
-        assert not [line for line in left.splitlines() if not line.startswith("true")]
-    finally:
-        subprocess.run(["umount", "--recursive", str(disk)], check=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk")
-def test_a_full_disk_of_the_harness_is_said_in_a_line_and_leaves_nothing(base: str, tmp_path: Path) -> None:
-    """Less than the code alone takes."""
-    before = stored()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(tmp_path)], check=True)
-    try:
-        done = harness_image("--base", base, HARNESS_STATE=str(tmp_path / "state"))
-        assert done.returncode == 1
-        assert f"error: no image was made: the disk of {tmp_path}/state is full; " in done.stderr.splitlines()[-1]
-        assert {path.name for path in (tmp_path / "state").iterdir()} == {".lock-image", "logs"}
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
-    assert stored() == before
 
 
 LOOK_INSIDE = """
