@@ -18,7 +18,7 @@ from typing import Any
 from harness.comparison import Change, Comparability, Measured, Side
 from harness.explain import facts
 from harness.explain.normalised import normalised
-from harness.explain.words import count, listed, said, setting
+from harness.explain.words import listed, said, setting
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def compare(before: Side, after: Side, changes: Sequence[Change]) -> Compared:
     different = [change for change in counted if not change.missing]
     confounded = (*_confounders(changes, before, after), *_overlaps(before, after))
     work = (*_units(before, after), *map(sentence, different), *_mixed_work(before), *_mixed_work(after))
-    unknown = _unknown(counted, before, after)
+    unknown = tuple(_unknown(counted, before, after))
     kind: Comparability = "COMPARABLE"
     if work:
         kind = "NOT_COMPARABLE"
@@ -89,12 +89,12 @@ def compare(before: Side, after: Side, changes: Sequence[Change]) -> Compared:
 
 
 def sentence(change: Change) -> str:
-    """A changed workload fact as a clause: "the data: 902K samples against 1.1M"."""
+    """A changed workload fact as a clause: "the data: 902,000 samples against 1,100,000"."""
     name = setting(change.fact)
     part, _, last = name.rpartition(".")
     label, unit = next(((la, u) for pattern, la, u in _table().words if pattern.match(change.fact)), (name, ""))
     label = label.format(name=last, part={"": "model", "model": "model", "target": "target"}.get(part, part))
-    before, after = (count(v) if unit else said(change.fact, v) for v in (change.before, change.after))
+    before, after = said(change.fact, change.before), said(change.fact, change.after)
     return f"{label}: {before}{' ' + unit if unit else ''} against {after}"
 
 

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
@@ -72,7 +72,7 @@ def changes(before: Side, after: Side, everything: bool = False) -> tuple[Change
             missing = "before" if not a else "after" if not b else ""
             varies = _distinct(a) > 1 or _distinct(b) > 1
             found.append(Change(fact, _one(a), _one(b), missing, varies))  # type: ignore[arg-type]
-    return tuple(sorted(found, key=lambda change: (ORDER.get(change.kind, len(ORDER)), _natural(change.fact))))
+    return tuple(sorted(found, key=lambda change: (ORDER.get(change.kind, len(ORDER)), natural(change.fact))))
 
 
 def by_kind(found: Sequence[Change]) -> dict[str, tuple[Change, ...]]:
@@ -136,12 +136,6 @@ def _distinct(found: Sequence[Value]) -> int:
     return len({(isinstance(value, bool), value) for value in found})
 
 
-def _natural(fact: str) -> tuple[tuple[bool, int, str], ...]:
+def natural(fact: str) -> tuple[tuple[bool, int, str], ...]:
     """Sorts gpu.2 before gpu.10."""
     return tuple((part.isdigit(), int(part) if part.isdigit() else 0, part) for part in fact.split("."))
-
-
-def first(runs: Sequence[Measured], fact: str) -> Value:
-    """The fact as the first run has it that recorded it; None where none did."""
-    found: Mapping[str, tuple[Value, ...]] = values(runs)
-    return found.get(fact, (None,))[0]

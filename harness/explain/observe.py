@@ -28,12 +28,10 @@ import numpy as np
 
 from harness.evidence import Evidence, Floats, Series, Steps
 from harness.records import Value
+from harness.steady import OVERLAP_S, counting_role
 
 BUSY_PCT = 10.0
 """Use of a card, in per cent, below which it had no part in the run."""
-
-COMPILED_S = 1e-3
-"""Seconds above which a compile event is one; below it, something was found compiled."""
 
 AT_QUOTA = 0.95
 """Of its quota of processor time, from where on a run is held back by it."""
@@ -70,7 +68,7 @@ def observe(evidence: Evidence, role: str = "", span: Span | None = None) -> dic
     role  that counts tokens; the one with most of them where it is not given
     span  the steady time; from the end of the first step to the end of the last where it is not given
     """
-    steps = evidence.steps.get(role) or _counting(evidence.steps)
+    steps = evidence.steps.get(role or counting_role(evidence.steps) or "")
     span = span or _whole(steps, evidence)
     found: dict[str, Value | None] = {}
     if steps is not None and len(steps):
@@ -82,10 +80,6 @@ def observe(evidence: Evidence, role: str = "", span: Span | None = None) -> dic
 
 
 # --- steps and events ------------------------------------------------------------------------------------
-
-
-def _counting(steps: Mapping[str, Steps]) -> Steps | None:
-    return max(steps.values(), key=lambda each: int(each.tokens.sum()), default=None)
 
 
 def _whole(steps: Steps | None, evidence: Evidence) -> Span:
@@ -133,7 +127,7 @@ def _of_compiling(evidence: Evidence, steps: Steps | None, span: Span) -> dict[s
     if compiles or early:
         found["compile_s"] = early
     if steps is not None and len(steps):
-        found["recompiles"] = sum(c.t > span[0] and c.seconds > COMPILED_S for c in compiles)
+        found["recompiles"] = sum(c.t > span[0] and c.seconds > OVERLAP_S for c in compiles)
     return found
 
 

@@ -1,6 +1,9 @@
 """Why a change is suspected, in plain English: templates of ``rules.toml`` with the figures filled in.
 
 A template whose figures are not all known is passed over for the next, so no sentence has a hole in it.
+
+    {FACT<} {FACT>} {FACT~}    what a fact was before, is after, and how it moved; the fact may be a glob
+    {FACT?}                    nothing, where the fact is true on a side; else the template is passed over
 """
 
 from __future__ import annotations
@@ -57,8 +60,8 @@ def _fill(template: str, words: Mapping[str, str], known: Figures) -> str | None
 
     def figure(match: re.Match[str]) -> str:
         name = match[1]
-        text = words.get(name) if name in words else _figure(name, known)
-        if not text:
+        text = words[name] or None if name in words else _figure(name, known)
+        if text is None:
             holes.append(name)
         return text or ""
 
@@ -67,11 +70,13 @@ def _fill(template: str, words: Mapping[str, str], known: Figures) -> str | None
 
 
 def _figure(name: str, known: Figures) -> str | None:
-    """``FACT<``, ``FACT>`` and ``FACT~``: what it was before, is after, and how it moved."""
+    """The text of ``FACT<``, ``FACT>``, ``FACT~`` or ``FACT?``; None where it is not known."""
     pair = known.pair(name[:-1])
-    if pair is None or name[-1] not in "<>~":
+    if pair is None:
         return None
     fact, before, after = pair
+    if name[-1] == "?":
+        return "" if before is True or after is True else None
     if name[-1] == "~":
         return moved(fact, before, after)
     value = before if name[-1] == "<" else after
@@ -91,7 +96,7 @@ def moved(fact: str, before: Value, after: Value) -> str | None:
 
 
 def words_of(change: Change, grown: Sequence[str]) -> dict[str, str]:
-    """What a template may say of the leading change."""
+    """What a template may say of the leading change. ``asked`` is its name where it was recorded, not observed."""
     name = setting(change.fact)
     absent = "not set" if change.fact.startswith("environment.variable.") else "not recorded"
     before, after = (absent if value is None else said(change.fact, value) for value in (change.before, change.after))
@@ -100,6 +105,7 @@ def words_of(change: Change, grown: Sequence[str]) -> dict[str, str]:
         "after": after,
         "moved": moved(change.fact, change.before, change.after) or f"is {after}, before: {before}",
         "setting": name,
+        "asked": "" if change.kind == "observed" else name,
         "name": re.sub(r"^(package|variable|loaded|gpu\.\d+|torch)\.", "", name),
         "phases": listed(grown[:MOST_PARTS]),
     }

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.comparison import Change, Contribution, Judgement, Side, Suspect
+from harness.explain.facts import natural
 from harness.explain.grown import Growth, Part, growth
 from harness.explain.reasons import Figures, confirmed_by, figures_of, filled, signs_of, words_of
 from harness.explain.rules import Rule, rules_for, touches
@@ -29,7 +30,7 @@ LEAST_EXPLAINED = 0.1
 BREADTH = 0.2
 """How much a rule loses for each doubling of the phases that it could touch, where the growth is anywhere."""
 
-LEAST_OF_BEST = 0.1
+LEAST_OF_BEST = 0.15
 """Of the best suspect's score, below which a change is not worth naming beside it."""
 
 REPEATED = 0.25
@@ -45,8 +46,8 @@ class _Candidate:
 
     rule: Rule
     lead: Change
-    also: tuple[Change, ...]
-    signs: tuple[Change, ...]
+    also: tuple[Change, ...]  # say the same thing
+    signs: tuple[Change, ...]  # were seen with it
     strength: float
     explains: Mapping[Key, float]
     fit: Mapping[str, float]  # by figure
@@ -66,8 +67,8 @@ def suspects(
     grown = [found for judged, parts in pairs if (found := growth(judged, parts)) is not None]
     if not grown:
         return (), tuple(changes)
-    known = Figures.of(before, after, changes)
-    ordered = _in_order(_candidates(changes, grown, known), grown)
+    known = Figures.of(before, after, sorted(changes, key=lambda change: natural(change.fact)))
+    ordered = _in_order(_candidates(known.changes, grown, known), grown)
     named = tuple(
         _suspect(candidate, rank, score, grown, known, before, after)
         for rank, (candidate, score) in enumerate(ordered, start=1)
@@ -150,9 +151,11 @@ def _candidate(
     if not explains:
         return None
     leading = sorted({c.fact: c for c, _ in fits}.values(), key=lambda c: (bool(c.missing), rule.place(c)))
-    signs = tuple(s for s in rule.shown_by(changes, slower) if s.fact not in {c.fact for c in leading})
-    strength = _together([max(s for c, s in fits if c.fact == change.fact) for change in leading], len(signs))
-    return _Candidate(rule, leading[0], tuple(leading[1:]), signs, strength, explains, fit)
+    signs = tuple(s for s in rule.shown_by(changes, slower) if s not in leading)
+    strength = _together([max(s for c, s in fits if c is change) for change in leading], len(signs))
+    # What only one side shows ("throttled by its temperature") weighs nothing, and belongs to it.
+    shown = [c for c in mine if c.missing and c.kind == "observed" and c not in leading]
+    return _Candidate(rule, leading[0], (*leading[1:], *shown), signs, strength, explains, fit)
 
 
 def _values(known: Figures, slower: bool) -> Mapping[str, Value]:
@@ -248,5 +251,5 @@ def _suspect(
         evidence=(*evidence, *signs_of(candidate.signs)),
         confirm=confirmed_by(rule.confirm, lead, before, after, known),
         phases=tuple(phases),
-        also=candidate.also,
+        also=tuple(dict.fromkeys((*candidate.also, *candidate.signs))),
     )

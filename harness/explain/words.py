@@ -35,17 +35,6 @@ def said(fact: str, value: Value) -> str:
     return figures.fact(fact, value)
 
 
-def count(value: Value) -> str:
-    """A number of things: "902K", "1.1M", "768"; a word stays itself."""
-    if value is None or isinstance(value, str) or not are_numbers([value]):
-        return said("", value)
-    number = float(value)
-    for letter, one in (("M", 1e6), ("K", 1e3)):
-        if abs(number) >= 10 * one or (abs(number) >= one and letter == "M"):
-            return f"{_short(number / one)}{letter}"
-    return f"{number:g}"
-
-
 def listed(names: Sequence[str], last: str = "and") -> str:
     """ "a", "a and b", "a, b and c"."""
     if len(names) < 2:
