@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import logs
 from harness.records import Finished, Status
 
 _ENDED_BY = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -16,7 +16,6 @@ _SENT_BECAUSE = {
     signal.SIGTERM: "stopped by a SIGTERM to the harness",
     signal.SIGHUP: "stopped because its terminal was closed",
 }
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Fault|Warning)\b.*")
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def last_words(stderr: Path, most: int = 300) -> str:
     with stderr.open("rb") as file:
         file.seek(max(0, stderr.stat().st_size - 65536))
         text = file.read().decode(errors="replace")
-    lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
-    exceptions = [line for line in lines if _EXCEPTION.match(line)]
+    lines = [line.text.strip() for line in logs.lines([text])]
+    exceptions = [line for line in lines if logs.says_exception(line)]
     return ([*lines[-1:], *exceptions[-1:]] or [""])[-1][:most]
 
 
