@@ -162,24 +162,23 @@ def compiling(steps: Steps, rows: Rows, compiles: Sequence[Compile]) -> Mask:
     """The rows in which something was compiled, on any of the role's devices."""
     took = [c for c in compiles if c.seconds > OVERLAP_S]
     found = np.isin(rows.step, [c.step for c in took if c.step])
-    found[rows.row_of[overlapping(steps, [(c.t - c.seconds, c.t) for c in took])]] = True
+    found[rows.row_of[shared(steps, [(c.t - c.seconds, c.t) for c in took]) > 0]] = True
     if "compile" in steps.phases:
         found[rows.row_of[steps.phases["compile"] > 0]] = True
     return found
 
 
-def overlapping(steps: Steps, spans: Sequence[tuple[float, float]]) -> Whole:
-    """Indices of the steps that share more than ``OVERLAP_S`` with one of ``spans``, each (begin, end) in seconds."""
+def shared(steps: Steps, spans: Sequence[tuple[float, float]]) -> Floats:
+    """The seconds of each step that lie in ``spans``, each (begin, end); what is no more than ``OVERLAP_S`` is not."""
+    found = np.zeros(len(steps))
     starts = steps.t - steps.seconds
     least = np.minimum.accumulate(starts[::-1])[::-1]  # devices interleave: from here on no step starts earlier
-    found = [np.zeros(0, dtype=np.int64)]
     for begin, end in spans:
         low = int(np.searchsorted(steps.t, begin + OVERLAP_S, side="right"))
-        high = int(np.searchsorted(least, end - OVERLAP_S, side="left"))
-        near = np.arange(low, high)
-        shared = np.minimum(steps.t[low:high], end) - np.maximum(starts[low:high], begin)
-        found.append(near[shared > OVERLAP_S])
-    return np.unique(np.concatenate(found))
+        high = max(low, int(np.searchsorted(least, end - OVERLAP_S, side="left")))
+        both = np.minimum(steps.t[low:high], end) - np.maximum(starts[low:high], begin)
+        found[low:high] += np.where(both > OVERLAP_S, both, 0.0)
+    return found
 
 
 def warm_up(seconds: Floats, tokens: Whole) -> int:

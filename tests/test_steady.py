@@ -18,9 +18,9 @@ from harness.steady import (
     OVERLAP_S,
     counting_role,
     mser,
-    overlapping,
     ratio_interval,
     rows_of,
+    shared,
     steady_state,
     warm_up,
 )
@@ -107,18 +107,16 @@ def test_the_role_that_counts_is_the_one_with_most_tokens() -> None:
     st.lists(st.tuples(st.floats(0, 30), st.floats(0.01, 3)), min_size=1, max_size=12),
     st.lists(st.tuples(st.floats(0, 30), st.floats(0.01, 9)), max_size=4),
 )
-def test_overlaps_are_those_that_a_look_at_each_pair_finds(
+def test_what_steps_share_with_spans_is_what_a_look_at_each_pair_finds(
     took: list[tuple[float, float]], spans: list[tuple[float, float]]
 ) -> None:
     steps = steps_of([(t, n, "cpu", seconds, 1) for n, (t, seconds) in enumerate(took, 1)])
     wanted = [(t - long, t) for t, long in spans]
-    expected = {
-        i
-        for i, (t, seconds) in enumerate(zip(steps.t, steps.seconds, strict=True))
-        for begin, end in wanted
-        if min(t, end) - max(t - seconds, begin) > OVERLAP_S
-    }
-    assert set(overlapping(steps, wanted).tolist()) == expected
+    both = [
+        [min(t, end) - max(t - seconds, begin) for begin, end in wanted]
+        for t, seconds in zip(steps.t, steps.seconds, strict=True)
+    ]
+    assert shared(steps, wanted) == pytest.approx([sum(x for x in each if x > OVERLAP_S) for each in both])
 
 
 def test_every_row_is_steady_or_left_out_for_a_reason() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from harness.comparison import Change, Comparability, Measured, Side
 from harness.explain import facts
 from harness.explain.normalised import normalised
 from harness.explain.words import listed, said, setting
+from harness.records import Value, digest
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,21 @@ def _table() -> _Table:
             (facts.globs(e["facts"]), e["words"], e.get("unless_container", False)) for e in data["confounders"]
         ),
     )
+
+
+def work(recorded: Mapping[str, Value]) -> str:
+    """The digest of the work: equal for runs that differ only in what is a remark, or follows from other facts.
+
+    Of no facts it is the digest of the table itself, so that whoever keeps digests sees when they are to be made anew.
+    """
+    table = _table()
+    kept = {f: v for f, v in recorded.items() if f.startswith("workload.") and not table.remarks.match(f)}
+    follow = {each.fact: each.sources for each in table.derived}
+    sources = [fact for fact in kept if fact not in follow]
+    for fact, pattern in follow.items():
+        if fact in kept and any(pattern.match(source) for source in sources):
+            del kept[fact]
+    return digest([table.remarks.pattern, *((f, pattern.pattern) for f, pattern in follow.items()), kept])
 
 
 def compare(before: Side, after: Side, changes: Sequence[Change]) -> Compared:
