@@ -12,7 +12,7 @@ def spans(profile: Profile) -> list[tuple[float, float]]:
     taken = [sum(column) for column in zip(*profile.phases.values(), strict=True)] if profile.phases else []
     found: list[tuple[float, float]] = []
     for n, end in enumerate(profile.t):
-        earlier = profile.t[n - 1] if n else max(0.0, 2 * end - profile.t[1]) if len(profile.t) > 1 else 0.0
+        earlier = profile.t[n - 1] if n else 0.0
         begin = max(earlier, end - taken[n]) if taken else earlier
         found.append((begin, end))
     return found

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness import figures
-from harness.comparison import Change
-from harness.records import Value
+from harness.comparison import Change, Side
 from harness.view.words import by_kind, plain, side_of
 
 NARROW = 90
 """Columns below which a fact and its two values stand under one another."""
 
 
-def diff_view(
-    changes: Sequence[Change],
-    names: tuple[str, str],
-    width: int,
-    same: Mapping[str, Value] | None = None,
-    equal: int = 0,
-) -> RenderableType:
-    """What differs, by kind. ``same``: the facts that do not, shown after it (``--all``); else ``equal`` says how many.
-
-    ``names``: what the two sides are called.
-    """
-    parts: list[RenderableType] = [Text(f"{plain(names[0])} → {plain(names[1])}", style="bold")]
-    for kind, group in by_kind(changes).items():
+def diff_view(before: Side, after: Side, changes: Sequence[Change], width: int) -> RenderableType:
+    """What differs, by kind. Facts among ``changes`` that do not differ (``--all``) come after it."""
+    same = [change for change in changes if _same(change)]
+    different = [change for change in changes if not _same(change)]
+    parts: list[RenderableType] = [Text(f"{plain(before.name)} → {plain(after.name)}", style="bold")]
+    for kind, group in by_kind(different).items():
         parts.append(Text(f"\n{kind} ({len(group)})", style="bold"))
         parts.append(_stacked(group) if width < NARROW else _table(group))
-    if not changes:
+    if not different:
         parts.append(Text("No recorded fact differs.", style="green"))
-    if same is not None:
+    unsaid = _count(before, after) - len(changes)
+    if same:
         parts.append(Text(f"\nthe same on both sides ({len(same)})", style="bold"))
         parts.append(_pairs(same))
-    elif equal:
-        parts.append(Text(f"\n{equal:,} facts are the same on both sides: shown with --all", style="dim"))
+    elif unsaid > 0:
+        parts.append(Text(f"\n{unsaid:,} facts are the same on both sides: shown with --all", style="dim"))
     return Group(*parts)
+
+
+def _same(change: Change) -> bool:
+    """A value and its type: True is not 1."""
+    return not change.missing and not change.varies and repr(change.before) == repr(change.after)
+
+
+def _count(before: Side, after: Side) -> int:
+    return len({name for side in (before, after) for run in side.runs for name in (*run.facts, *run.observed)})
 
 
 def _name(change: Change) -> str:
@@ -72,10 +73,11 @@ def _stacked(changes: Sequence[Change]) -> RenderableType:
     )
 
 
-def _pairs(facts: Mapping[str, Value]) -> Table:
+def _pairs(same: Sequence[Change]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", overflow="fold")
     table.add_column(overflow="fold")
-    for name, value in sorted(facts.items()):
-        table.add_row(Text(plain(name)), Text(plain(figures.fact(name, value))))
+    for changes in by_kind(same).values():
+        for change in changes:
+            table.add_row(Text(plain(change.fact)), Text(side_of(change, "before")))
     return table

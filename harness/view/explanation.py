@@ -12,7 +12,6 @@ from rich.text import Text
 
 from harness import figures
 from harness.comparison import Comparability, Contribution, Explanation, Judgement, Measured, Suspect, Verdict
-from harness.places import program
 from harness.view import words
 from harness.view.sparkline import over_time
 from harness.view.waterfall import NEGLIGIBLE, Fall, falls
@@ -46,7 +45,7 @@ def explanation_view(e: Explanation, width: int) -> RenderableType:
     parts += [_suspects(e), *_also(e)]
     if e.notes:
         parts.append(_lines("Notes", e.notes))
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+    return Group(*(piece for part in parts for piece in (part, Text())))
 
 
 def _pair(e: Explanation) -> RenderableType:
@@ -65,7 +64,7 @@ def _work(e: Explanation) -> Iterable[RenderableType]:
     lines = [Text(plain(reason)) for reason in e.reasons]
     if e.fair_pair:
         lines.append(Text.assemble("a fair pair: ", (plain(e.fair_pair), "bold")))
-    yield Group(head, *(Padding(line, (0, 0, 0, 2)) for line in lines))
+    yield Group(head, *(Padding(line, (0, 0, 0, 2), expand=False) for line in lines))
     if e.normalised:
         table = Table.grid(padding=(0, 2))
         table.add_column(overflow="fold")
@@ -99,7 +98,7 @@ def _failure(run: Measured) -> RenderableType:
     lines: list[RenderableType] = [Text(f"{plain(run.run.id)} failed: {plain(failure.sentence)}", style="bold red")]
     named = (("last", failure.last), ("see", failure.reference), ("advice", failure.advice))
     lines.append(_grid((Text(name, style="dim"), Text(plain(text))) for name, text in named if text))
-    lines += [Padding(Text(plain(line), style="dim"), (0, 0, 0, 2)) for line in failure.lines]
+    lines += [Padding(Text(plain(line), style="dim"), (0, 0, 0, 2), expand=False) for line in failure.lines]
     return Group(*lines)
 
 
@@ -187,20 +186,19 @@ def _suspect(suspect: Suspect) -> RenderableType:
     rows += [("to confirm", plain(suspect.confirm))] if suspect.confirm else []
     head = Text.assemble((f"{suspect.rank}. ", "bold yellow"), (plain(suspect.reason), "yellow"))
     grid = _grid((Text(name, style="dim"), Text(text)) for name, text in rows)
-    return Group(head, Padding(grid, (0, 0, 0, 3)))
+    return Group(head, Padding(grid, (0, 0, 0, 3), expand=False))
 
 
 def _also(e: Explanation) -> Iterable[RenderableType]:
     if e.also_changed:
-        command = f"{program()} diff {plain(e.before.name)} {plain(e.after.name)}"
         yield Group(
             Text.assemble(("Also changed, ", "bold"), words.also_changed(e.also_changed)),
-            Text.assemble("  all of it: ", (command, "bold")),
+            Text.assemble("  all of it: ", (words.command(e), "bold")),
         )
 
 
 def _lines(title: str, lines: Sequence[str]) -> RenderableType:
-    return Group(Text(title, style="bold"), *(Padding(Text(plain(line)), (0, 0, 0, 2)) for line in lines))
+    return Group(Text(title, style="bold"), *(Padding(Text(plain(line)), (0, 0, 0, 2), expand=False) for line in lines))
 
 
 def _grid(rows: Iterable[tuple[RenderableType, RenderableType]]) -> Table:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harness import figures
-from harness.comparison import Basis, Change, Comparability, Explanation, Judgement
+from harness.comparison import Basis, Change, Comparability, Explanation, Judgement, Side
+from harness.places import program
 from harness.records import KINDS
 
 WORK: Mapping[Comparability, str] = {
@@ -77,6 +79,16 @@ def also_changed(changes: Sequence[Change], shown: int = 6) -> str:
     names = [plain(change.fact) for change in sorted(changes, key=lambda c: _order(c.kind))]
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return f"{len(names)}: {', '.join(names[:shown])}{more}"
+
+
+def command(e: Explanation, *options: str) -> str:
+    """What shows every change: ``harness diff A B``."""
+    return shlex.join([program(), "diff", *map(_typed, (e.before, e.after)), *options])
+
+
+def _typed(side: Side) -> str:
+    """A side as a command takes it: its name, or its runs where the name is a description."""
+    return plain(side.name) if side.name and " " not in side.name else ",".join(plain(m.run.id) for m in side.runs)
 
 
 def _order(kind: str) -> int:

@@ -19,7 +19,6 @@ from markupsafe import Markup
 
 from harness import figures
 from harness.comparison import Contribution, Explanation, Judgement
-from harness.places import program
 from harness.view import words
 from harness.view.curves import representative
 from harness.view.report import facts, lanes, plots, stacks
@@ -46,7 +45,6 @@ def report(e: Explanation) -> str:
             e=e,
             words=words,
             figures=figures,
-            command=f"{program()} diff {e.before.name} {e.after.name}",
             failures=[run for side in (e.before, e.after) for run in side.failed],
             representative=representative,
             judgements=[(figure, ruler(figure)) for figure in (e.throughput, e.first_step)],
