@@ -26,7 +26,9 @@ from harness.explain.gauges import Span, gauges
 from harness.records import Value
 from harness.steady import OVERLAP_S, counting_role
 
-MOST_FILES = 12
+__all__ = ["Span", "observe"]
+
+MOST_FILES = 3
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def _of_compiling(evidence: Evidence, steps: Steps | None, span: Span) -> dict[s
     early = sum(c.seconds for c in compiles if c.t <= span[0])
     if steps is not None and len(steps) and not early and "compile" in steps.phases:
         early = float(steps.phases["compile"][steps.t <= span[0]].sum())
-    if compiles or early:
+    if compiles or early or evidence.started_t is not None:  # a child that tells of itself tells of compiling too
         found["compile_s"] = early
     if steps is not None and len(steps):
         found["recompiles"] = sum(c.t > span[0] and c.seconds > OVERLAP_S for c in compiles)

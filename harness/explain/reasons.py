@@ -143,7 +143,6 @@ def figures_of(growth: Growth, parts: Sequence[Part], unit: str) -> tuple[str, .
 
 
 def signs_of(changes: Sequence[Change]) -> tuple[str, ...]:
-    """What was seen with it, each a few words."""
-    return tuple(
-        f"{setting(c.fact)} {moved(c.fact, c.before, c.after)}" for c in changes if moved(c.fact, c.before, c.after)
-    )
+    """What was seen with it, each a few words; not whole lists of names."""
+    said_of = ((c, moved(c.fact, c.before, c.after)) for c in changes if not c.fact.endswith(".files"))
+    return tuple(f"{setting(c.fact)} {words}" for c, words in said_of if words)

@@ -63,8 +63,9 @@ class Need:
     operator: str
     value: str
 
-    def holds(self, facts: Mapping[str, Value]) -> bool:
-        found = [str(value) for name, value in facts.items() if fnmatchcase(name, self.fact)]
+    def holds(self, facts: Mapping[str, Sequence[Value]]) -> bool:
+        """Whether it holds for a value of a side's facts."""
+        found = (str(value) for name, values in facts.items() if fnmatchcase(name, self.fact) for value in values)
         return any(_compare(value, self.operator, self.value) for value in found)
 
 
@@ -74,6 +75,7 @@ class Rule:
 
     id: str
     kind: str
+    pattern: re.Pattern[str]  # of all of its facts
     facts: tuple[Condition, ...]
     signs: tuple[Condition, ...]
     needs: tuple[Need, ...]
@@ -91,7 +93,7 @@ class Rule:
 
     def names(self, fact: str) -> bool:
         """Whether the fact is one of the rule's, whichever way it moved."""
-        return any(condition.pattern.match(fact) for condition in self.facts)
+        return self.pattern.match(fact) is not None
 
     def strength(self, change: Change, slower: bool) -> tuple[float, str]:
         """How well a change fits as what led to it, and the phase that it is bound to ("" for none)."""
@@ -136,11 +138,9 @@ def rules() -> tuple[Rule, ...]:
 
 def rules_for(changes: Sequence[Change]) -> list[tuple[Rule, tuple[Change, ...]]]:
     """Each rule with the changes that it names; one that holds otherwise names only what no other does."""
-    named = {c.fact for c in changes for rule in rules() if not rule.otherwise and rule.names(c.fact)}
-    return [
-        (rule, tuple(c for c in changes if rule.names(c.fact) and not (rule.otherwise and c.fact in named)))
-        for rule in rules()
-    ]
+    mine = [(rule, tuple(c for c in changes if rule.names(c.fact))) for rule in rules()]
+    named = {c.fact for rule, found in mine for c in found if not rule.otherwise}
+    return [(r, tuple(c for c in found if c.fact not in named) if r.otherwise else found) for r, found in mine]
 
 
 def touches(patterns: Sequence[str], phase: str) -> bool:
@@ -160,10 +160,12 @@ def _rule(entry: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rule
     def conditions(key: str) -> tuple[Condition, ...]:
         return tuple(c for text in entry.get(key, ()) for c in _conditions(text))
 
+    facts = conditions("facts")
     return Rule(
         id=entry["id"],
         kind=entry["kind"],
-        facts=conditions("facts"),
+        pattern=re.compile("|".join(condition.pattern.pattern for condition in facts)),
+        facts=facts,
         signs=conditions("signs"),
         needs=tuple(Need(*text.split(" ", 2)) for text in entry.get("needs", ())),
         phases=phases("phases"),

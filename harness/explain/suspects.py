@@ -22,13 +22,15 @@ from harness.explain.grown import Growth, Part, growth
 from harness.explain.reasons import Figures, confirmed_by, figures_of, filled, signs_of, words_of
 from harness.explain.rules import Rule, rules_for, touches
 from harness.explain.words import listed
-from harness.records import Value
 
 LEAST_EXPLAINED = 0.1
 """Of the growth, below which a change is no suspect: it cannot have done what was measured."""
 
 BREADTH = 0.2
 """How much a rule loses for each doubling of the phases that it could touch, where the growth is anywhere."""
+
+MOST = 12
+"""Suspects that are named; nobody reads more, and a lower one explains next to nothing."""
 
 LEAST_OF_BEST = 0.15
 """Of the best suspect's score, below which a change is not worth naming beside it."""
@@ -106,9 +108,14 @@ def unexplained(
 def _candidates(changes: Sequence[Change], grown: Sequence[Growth], known: Figures) -> list[_Candidate]:
     """Every rule with what it can lead to here; of the rules that one change leads to, the best."""
     found: dict[str, tuple[float, _Candidate]] = {}
+    slower = grown[0].slower
+    slow_side = known.after if slower else known.before
     for rule, mine in rules_for(changes):
+        if not mine or not all(need.holds(slow_side) for need in rule.needs):
+            continue
+        shown = rule.shown_by(changes, slower)
         for group in [mine] if rule.joined else _alike(mine):
-            candidate = _candidate(rule, group, changes, grown, known)
+            candidate = _candidate(rule, group, shown, grown)
             if candidate is None:
                 continue
             score = _score(candidate, grown, {})
@@ -127,11 +134,9 @@ def _alike(changes: Sequence[Change]) -> list[tuple[Change, ...]]:
 
 
 def _candidate(
-    rule: Rule, mine: Sequence[Change], changes: Sequence[Change], grown: Sequence[Growth], known: Figures
+    rule: Rule, mine: Sequence[Change], shown: Sequence[Change], grown: Sequence[Growth]
 ) -> _Candidate | None:
-    slower = grown[0].slower
-    if rule.needs and not all(need.holds(_values(known, slower)) for need in rule.needs):
-        return None
+    """The rule with what ``mine``, its changes, explain; None where they explain nothing. ``shown``: its signs."""
     fits: list[tuple[Change, float]] = []
     explains: dict[Key, float] = {}
     fit: dict[str, float] = {}
@@ -151,16 +156,11 @@ def _candidate(
     if not explains:
         return None
     leading = sorted({c.fact: c for c, _ in fits}.values(), key=lambda c: (bool(c.missing), rule.place(c)))
-    signs = tuple(s for s in rule.shown_by(changes, slower) if s not in leading)
+    signs = tuple(sign for sign in shown if sign not in leading)
     strength = _together([max(s for c, s in fits if c is change) for change in leading], len(signs))
     # What only one side shows ("throttled by its temperature") weighs nothing, and belongs to it.
-    shown = [c for c in mine if c.missing and c.kind == "observed" and c not in leading]
-    return _Candidate(rule, leading[0], (*leading[1:], *shown), signs, strength, explains, fit)
-
-
-def _values(known: Figures, slower: bool) -> Mapping[str, Value]:
-    side = known.after if slower else known.before
-    return {fact: found[0] for fact, found in side.items()}
+    one_sided = [c for c in mine if c.missing and c.kind == "observed" and c not in leading]
+    return _Candidate(rule, leading[0], (*leading[1:], *one_sided), signs, strength, explains, fit)
 
 
 def _together(strengths: Sequence[float], signs: int) -> float:
@@ -211,7 +211,7 @@ def _in_order(candidates: list[_Candidate], grown: Sequence[Growth]) -> list[tup
     explained: dict[Key, float] = {}
     ordered: list[tuple[_Candidate, float]] = []
     rest = list(candidates)
-    while rest:
+    while rest and len(ordered) < MOST:
         scored = [(_score(c, grown, explained), c.lead.fact, i) for i, c in enumerate(rest)]
         score, _, index = min(scored, key=lambda s: (-s[0], s[1]))
         if ordered and score < LEAST_OF_BEST * ordered[0][1]:
