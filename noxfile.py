@@ -83,6 +83,12 @@ def ui(session: nox.Session) -> None:
 
 
 @nox.session
+def explain(session: nox.Session) -> None:
+    """Explain a difference between runs: -- A B, or -- B against its baseline; as harness explain."""
+    _run(session, "harness", "-m", "harness.cli", "explain", *session.posargs)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests: -- [PYTEST ARGS]; -- -m slow runs those that take more than a few seconds."""
     for environment in ("harness", "cpu", "data"):

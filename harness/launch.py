@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from harness.comparison import Explanation
 from harness.errors import HarnessError, RecordError, UsageError
 from harness.mirror.follower import MirrorResult, database, finish, start_follower, tracking_uri
 from harness.pin import venvs
@@ -24,7 +25,7 @@ from harness.places import Places
 from harness.records import Run, RunSpec
 from harness.run.container import Errand, run_in_image, written
 from harness.run.engine import Image
-from harness.run.folder import run_folders
+from harness.run.folder import RunFolder, run_folders
 from harness.run.orders import built
 from harness.run.runner import Order, execute, reap
 from harness.view.terminal import Watch
@@ -33,9 +34,18 @@ PLANNER = "cpu"
 """The environment that plans for one that is not built here: the figures come from shapes alone."""
 
 
-def start(order: Order, where: Places, console: Console, quiet_stdout: bool = False) -> tuple[Run, str]:
-    """Make the run, shown on ``console`` and mirrored live. Returns its record, and in a line what MLflow has of it."""
+class Outcome(NamedTuple):
+    """A run that has ended, in a line what MLflow has of it, and what it is against its baseline: None without one."""
+
+    run: Run
+    mirrored: str
+    explanation: Explanation | None
+
+
+def start(order: Order, where: Places, console: Console, quiet_stdout: bool = False, against: bool = True) -> Outcome:
+    """Make the run, shown on ``console`` and mirrored live, and hold it ``against`` its baseline."""
     mirrored: list[MirrorResult] = []
+    explanations: list[Explanation | None] = []
 
     with _no_echo_of_controls(), Watch(console, order.spec.recipe, order.spec.env, quiet_stdout) as watch:
 
@@ -46,10 +56,28 @@ def start(order: Order, where: Places, console: Console, quiet_stdout: bool = Fa
                 yield
             finally:
                 watch.stop()
+                explanations.append(_against_baseline(RunFolder(folder), where, console) if against else None)
                 mirrored.append(_finish(follower, folder, console))
 
         run = execute(order, where, watch, mirror)
-    return run, _in_words(mirrored[0], run)
+    return Outcome(run, _in_words(mirrored[0], run), explanations[0])
+
+
+def _against_baseline(folder: RunFolder, where: Places, console: Console) -> Explanation | None:
+    """Hold a run that has ended against its baseline, and keep the answer in its folder, from where MLflow gets it."""
+    from harness import explained  # scipy takes a second to load: not before the run
+
+    try:
+        before = explained.before_of(folder, where.runs)
+        if before is None:
+            return None
+        console.print(f"holding it against {before.name} ...", style="dim", markup=False)
+        found = explained.answer(before, explained.Group(folder.id, (folder,)), where.runs)
+    except HarnessError as error:
+        console.print(f"not held against its baseline: {error}", style="yellow", markup=False)
+        return None
+    explained.keep(found, folder)
+    return found
 
 
 def start_in_image(

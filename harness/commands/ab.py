@@ -127,7 +127,7 @@ def _play(match: Match, no_verify: bool) -> int:
     for number, turn in enumerate(match.turns, 1):
         say(f"run {number} of {total}: {turn}, {match.sides[turn].asked}{match.left(number - 1)}{match.so_far()}")
         order = verified(match.sides[turn].order, match.where, lambda _: None, no_verify)
-        run, mirrored = start(order, match.where, err, quiet_stdout=True)
+        run, mirrored, _ = start(order, match.where, err, quiet_stdout=True, against=False)
         match.made[turn].append(run)
         if mirrored.startswith("warning"):
             say(mirrored)

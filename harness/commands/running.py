@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from rich.text import Text
 
 from harness.commands import in_image
 from harness.commands.terminal import as_json, err, hashing, out, print_json, say
 from harness.errors import INTERRUPTED, UsageError
-from harness.launch import plan, reap_dead, start
-from harness.places import Places, places
-from harness.records import Run
+from harness.launch import Outcome, plan, reap_dead, start
+from harness.places import Places, places, program
 from harness.run.folder import find
 from harness.run.guard import verified
 from harness.run.orders import command_order, recipe_order
@@ -155,14 +155,19 @@ def _start(order: Order, where: Places, no_verify: bool, json_: bool) -> int:
     return _report(start(order, where, err, json_), json_)
 
 
-def _report(finished: tuple[Run, str], json_: bool) -> int:
-    """Print how a run ended; its exit code for ours."""
-    record, mirrored = finished
+def _report(outcome: Outcome, json_: bool) -> int:
+    """Print what the run is against its baseline, and how it ended; its exit code for ours."""
+    record, found = outcome.run, outcome.explanation
     if json_:
-        print_json(to_json(record))
+        print_json({**to_json(record), "explanation": found.to_json() if found else None})
     else:
         piped = not record.spec.recipe and not out.is_terminal  # then standard output is the command's alone
-        (err if piped else out).print(display.summary_panel(record, mirrored))
+        console = err if piped else out
+        if found:
+            console.print(Text(f"against {found.before.name}: ", "dim") + Text(found.sentence, "bold"), soft_wrap=True)
+        console.print(display.summary_panel(record, outcome.mirrored))
+        if found:
+            console.print(f"{program()} explain {record.id}  # why", style="dim", soft_wrap=True)
     if record.result.status == "killed" and record.result.signal == 2:
         return INTERRUPTED
     return 0 if record.result.status == "finished" else 1

@@ -1,0 +1,96 @@
+"""The whole answer for two sides: pure, from what was measured of each run. It composes; each part decides alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.comparison import Change, Explanation, History, Judgement, Measured, Side, Suspect
+from harness.explain import accounting, comparable, facts, suspects
+from harness.explain.crashed import crashed
+from harness.explain.judge import MARGIN, judge
+from harness.explain.sentence import Parts, first_sentence
+
+
+def explain(before: Side, after: Side, history: History | None = None, margin: float = MARGIN) -> Explanation:
+    """What differs between two sides of at least one run each, in which order it matters.
+
+    margin  relative difference of throughput (or of the time to the first step) below which it is called the same
+    """
+    history = history or History()
+    changes = facts.changes(before, after)
+    compared = comparable.compare(before, after, changes)
+    same_unit = len({m.unit for m in (*before.runs, *after.runs)}) == 1
+    throughput, first_step = _judged(before, after, history, margin, same_unit)
+    steady_parts = accounting.contributions(before, after, throughput) if same_unit else ()
+    first_parts = accounting.first_step_contributions(before, after, first_step)
+    crash = crashed(before, after, changes) if before.failed or after.failed else None
+    named: tuple[Suspect, ...]
+    if compared.comparability == "NOT_COMPARABLE":
+        throughput, first_step = _not_judged(throughput), _not_judged(first_step)
+        named, rest = (), changes
+    else:
+        named, rest = suspects.suspects(changes, throughput, first_step, steady_parts, first_parts, before, after)
+    if crash is not None:
+        named = _ranked((*crash.suspects, *named))
+    parts = Parts(before, after, compared, throughput, first_step, steady_parts, named, crash)
+    return Explanation(
+        sentence=first_sentence(parts),
+        comparability=compared.comparability,
+        reasons=compared.reasons,
+        verdict=throughput.verdict,
+        throughput=throughput,
+        first_step=first_step,
+        contributions=steady_parts,
+        first_step_contributions=first_parts,
+        suspects=named,
+        also_changed=_unnamed(rest, named),
+        fair_pair=compared.fair_pair,
+        bottleneck=accounting.bottleneck(before, after),
+        normalised=compared.normalised,
+        notes=(*compared.notes, *(crash.notes if crash else ()), *_gaps(before, after)),
+        before=before,
+        after=after,
+        unit=before.runs[0].unit if same_unit else "",
+    )
+
+
+def _judged(before: Side, after: Side, history: History, margin: float, same_unit: bool) -> tuple[Judgement, Judgement]:
+    sides = (before, after)
+    rates = [[m.steady.throughput.value for m in side.runs if m.steady] if same_unit else [] for side in sides]
+    firsts = [[m.first_step_s for m in side.runs if m.first_step_s is not None] for side in sides]
+    within = tuple(_within(m) for side in sides for m in side.runs if m.steady)
+    throughput = judge("throughput", *rates, history=history.rates, within=within, margin=margin)
+    if not same_unit:
+        throughput = replace(throughput, words="not compared: one side counts tokens, the other steps")
+    return throughput, judge("first step", *firsts, history=history.first_steps, margin=margin)
+
+
+def _within(run: Measured) -> float:
+    """Relative standard error of a run's throughput, from its 95 % interval."""
+    assert run.steady is not None
+    interval = run.steady.throughput
+    return (interval.high - interval.low) / (2 * 1.96 * interval.value)
+
+
+def _not_judged(figure: Judgement) -> Judgement:
+    """The figures stay, the verdict goes: different work is neither slower nor faster."""
+    return replace(
+        figure, verdict="UNKNOWN", basis="none", p=None, more_runs=None, words="not judged: it is not the same work"
+    )
+
+
+def _ranked(found: Sequence[Suspect]) -> tuple[Suspect, ...]:
+    """Each fact once, in the order given, ranked anew."""
+    once = {s.change.fact: s for s in reversed(found)}
+    kept = [s for s in found if once.pop(s.change.fact, None) is not None]
+    return tuple(replace(s, rank=rank) for rank, s in enumerate(kept, 1))
+
+
+def _unnamed(changes: Sequence[Change], named: Sequence[Suspect]) -> tuple[Change, ...]:
+    taken = {change.fact for s in named for change in (s.change, *s.also)}
+    return tuple(change for change in changes if change.fact not in taken)
+
+
+def _gaps(before: Side, after: Side) -> tuple[str, ...]:
+    return tuple(f"{m.run.id}: {gap}" for side in (before, after) for m in side.runs for gap in m.gaps)

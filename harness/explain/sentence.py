@@ -1,0 +1,124 @@
+"""The first sentence: what a person must know before any number is believed. Plain English, one or two sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness import figures
+from harness.comparison import Contribution, Judgement, Shift, Side, Suspect
+from harness.explain.comparable import Compared
+from harness.explain.crashed import Crash
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the sentence is made from."""
+
+    before: Side
+    after: Side
+    compared: Compared
+    throughput: Judgement
+    first_step: Judgement
+    contributions: Sequence[Contribution]
+    suspects: Sequence[Suspect]
+    crash: Crash | None
+
+
+def first_sentence(parts: Parts) -> str:
+    """A failure first, then different work, then slower or faster with the phase and the first suspect."""
+    if parts.crash is not None:
+        return _ended(parts.crash.sentence)
+    if parts.compared.comparability == "NOT_COMPARABLE":
+        return _different_work(parts)
+    if parts.throughput.ratio is None and parts.first_step.ratio is None:
+        return _ended(f"There is nothing to compare: {_why_nothing(parts)}")
+    said = [_steady(parts), _start(parts), _suspect(parts)]
+    text = "; ".join(part for part in said if part)
+    if parts.compared.comparability == "CONFOUNDED":
+        text += f"; but {parts.compared.reasons[0]}, so the difference may not be what you changed"
+    if parts.compared.comparability == "UNKNOWN":
+        text += "; whether it is the same work is not known: " + parts.compared.reasons[0]
+    return _ended(text[0].upper() + text[1:])
+
+
+def _different_work(parts: Parts) -> str:
+    why = "; ".join(parts.compared.reasons[:2])
+    if parts.throughput.before is None or parts.throughput.after is None:
+        return _ended(f"This is not the same work: {why}")
+    pair = f"{_rate(parts, parts.throughput.before)} against {_rate(parts, parts.throughput.after)}"
+    return _ended(f"This is not the same work, so {pair} is no regression: {why}")
+
+
+def _steady(parts: Parts) -> str:
+    """The steady speed, or "" where a side has none."""
+    judged = parts.throughput
+    if judged.ratio is None or judged.before is None or judged.after is None:
+        return f"the steady speed cannot be compared: {_why_nothing(parts)}"
+    pair = f"{_rate(parts, judged.after)} instead of {_rate(parts, judged.before)}"
+    ratio = judged.ratio.value
+    if judged.verdict == "SAME":
+        return f"the speed is the same within {figures.digits(100 * judged.margin, 2)} %: {pair}"
+    if judged.verdict == "UNKNOWN":
+        return f"it is not decided whether the speed differs: {pair}, {_open(judged)}"
+    moment = _moment(parts) if judged.verdict == "SLOWER" else ""
+    return f"{figures.by_how_much(ratio)}: {pair}{moment}{_grown(parts)}"
+
+
+def _open(judged: Judgement) -> str:
+    if judged.more_runs:
+        runs = f"{judged.more_runs} more run{'s' if judged.more_runs > 1 else ''}"
+        return f"and {runs} a side would likely settle it"
+    return "and no number of runs that is worth it would settle it"
+
+
+def _moment(parts: Parts) -> str:
+    """Where one run is slow only from some step on: that is another fault than one that is slow throughout."""
+    if len(parts.after.runs) != 1:
+        return ""
+    falls = [shift for shift in parts.after.runs[0].shifts if shift.after < shift.before and shift.until is None]
+    if not falls:
+        return ""
+    worst: Shift = min(falls, key=lambda shift: shift.after / shift.before)
+    matched = f" ({worst.matched[0]})" if worst.matched else ""
+    return f", from step {worst.step:,} on{matched}"
+
+
+def _grown(parts: Parts) -> str:
+    """The phase that gave most to the difference, where one did."""
+    with_share = [c for c in parts.contributions if c.share is not None and c.share > 0]
+    if not with_share:
+        return ""
+    most = max(with_share, key=lambda c: c.share or 0.0)
+    return f", {figures.digits(100 * (most.share or 0), 2)} % of it in {most.phase}"
+
+
+def _start(parts: Parts) -> str:
+    judged = parts.first_step
+    if judged.verdict not in ("SLOWER", "FASTER") or judged.before is None or judged.after is None:
+        return ""
+    word = "later" if judged.verdict == "SLOWER" else "sooner"
+    pair = f"after {figures.duration(judged.after)} instead of {figures.duration(judged.before)}"
+    return f"the first step came {word}, {pair}"
+
+
+def _suspect(parts: Parts) -> str:
+    if not parts.suspects:
+        differs = {parts.throughput.verdict, parts.first_step.verdict} & {"SLOWER", "FASTER"}
+        return "nothing recorded explains it" if differs else ""
+    return f"first suspect: {parts.suspects[0].reason}"
+
+
+def _why_nothing(parts: Parts) -> str:
+    without = [m.run.id for side in (parts.before, parts.after) for m in side.runs if m.steady is None]
+    if without:
+        return f"{without[0]} has no steady steps" + (f", nor have {len(without) - 1} more" if without[1:] else "")
+    return parts.throughput.words
+
+
+def _rate(parts: Parts, value: float) -> str:
+    return figures.rate(value, parts.before.runs[0].unit)
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else text + "."

@@ -1,0 +1,85 @@
+"""Composes an explanation: run folders in, one at a time, and the answer out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.comparison import Change, Explanation, History, Measured, Side
+from harness.errors import UsageError
+from harness.explain import facts
+from harness.explain.comparable import work
+from harness.explain.explain import explain
+from harness.explain.judge import MARGIN
+from harness.explain.measure import measure
+from harness.run.folder import RunFolder
+from harness.run.gather import gather
+from harness.run.history import baseline_of, earlier
+from harness.view.report.page import report
+
+MOST_BEFORE = 20
+"""Earlier runs of a workload that stand for "before", where no baseline is chosen."""
+
+Say = Callable[[str], None]
+
+
+class Group(NamedTuple):
+    """One side, before it is read."""
+
+    name: str
+    folders: tuple[RunFolder, ...]
+
+
+def measured(group: Group, say: Say = lambda _: None) -> Side:
+    """The runs of ``group``, each read and reduced before the next one is read."""
+    runs: list[Measured] = []
+    for folder in group.folders:
+        say(f"reading {folder.id} ...")
+        runs.append(measure(gather(folder)))
+    return Side(group.name, tuple(runs))
+
+
+def answer(before: Group, after: Group, runs: Path, margin: float = MARGIN, say: Say = lambda _: None) -> Explanation:
+    """The explanation of ``after`` against ``before``; ``runs`` holds the history that single runs are judged by.
+
+    Raises UsageError where a run stands on both sides.
+    """
+    twice = {f.path.resolve() for f in before.folders} & {f.path.resolve() for f in after.folders}
+    if twice:
+        raise UsageError(f"{next(iter(twice)).name} is on both sides; name two different runs: harness runs lists them")
+    first, second = measured(before, say), measured(after, say)
+    return explain(first, second, _history(runs, (*before.folders, *after.folders)), margin)
+
+
+def differences(before: Side, after: Side, everything: bool = False) -> tuple[Change, ...]:
+    """The facts that differ between two sides, by kind; with ``everything``, the others too."""
+    return facts.changes(before, after, everything)
+
+
+def before_of(folder: RunFolder, runs: Path) -> Group | None:
+    """What a run is held against: its workload's baseline, else the runs of the same workload before it, else None."""
+    chosen = baseline_of(runs, folder, work)
+    if chosen is not None and chosen.path.resolve() != folder.path.resolve():
+        return Group(f"baseline {chosen.id}", (chosen,))
+    past = [RunFolder(e.folder) for e in earlier(runs, folder, work)[:MOST_BEFORE]]
+    return Group(f"{len(past)} earlier run{'s' if len(past) > 1 else ''} of it", tuple(past)) if past else None
+
+
+def _history(runs: Path, taken: Sequence[RunFolder]) -> History:
+    """The figures of the other runs of the workload of the first run that is there."""
+    sides = {folder.path.resolve() for folder in taken}
+    others = [e for e in earlier(runs, taken[0], work, whenever=True) if e.folder.resolve() not in sides]
+    return History(
+        tuple(e.rate for e in others if e.rate is not None),
+        tuple(e.first_step_s for e in others if e.first_step_s is not None),
+    )
+
+
+def keep(explanation: Explanation, folder: RunFolder) -> None:
+    """Write the explanation of a run into its folder: the page for people, the JSON for programs."""
+    page = report(explanation)
+    folder.write_json("explanation.json", explanation.to_json())
+    aside = folder.path / ".explanation.html"
+    aside.write_text(page, encoding="utf-8")
+    aside.replace(folder.path / "explanation.html")
