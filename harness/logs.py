@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 # Colours and cursor movements (ECMA-48), titles and links (OSC), and other control characters; tabs stay.
 _UNSEEN = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]"
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 )
 _BAR = re.compile(r"^.*?\d+%\|[^|]*\|.*?(?:\[[^\]]*\]|$)|^.*?\b\d+/\d+ \[[\d:?]+<[^\]]*\]")  # tqdm, and its kind
 _RATE = re.compile(r"\d(?:\.\d+)? ?(?:it|s|[KMG]?i?B)/(?:s|it)\b")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -22,6 +22,10 @@ _STEP = re.compile(r"\b(?:step|iter|iteration|epoch|batch)s?\b\W{0,4}\d", re.IGN
 _WARNING = re.compile(r"\bwarn(?:ing|ings)?\b|Warning:", re.IGNORECASE)
 
 
+_Hits = Mapping[int, Sequence[tuple[Signature, re.Match[str]]]]
+"""By the number of a line: the signatures whose text it has."""
+
+
 @dataclass(frozen=True)
 class Error:
     """One error: lines ``start`` to ``end`` of a log, what was raised in them, and the signature that fits best."""
@@ -30,7 +34,7 @@ class Error:
     end: int  # exclusive
     raised: tuple[Raised, ...] = ()  # a chain, the first one raised first
     signature: Signature | None = None
-    groups: dict[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
     line: int = 0  # the one that says it
     rank: int | None = None
     survived: bool = False
@@ -60,23 +64,22 @@ class Error:
 
 def errors(lines: Sequence[Line], beside: Sequence[Line] = ()) -> list[Error]:
     """The errors of one log, in order. ``beside``: the run's other log, where a signature may need a line of it."""
-    chains = list(_chains(tracebacks.find(lines)))
-    spans = _spans(chains, len(lines))
     everything = [line.text for line in (*lines, *beside)]
-    texts = [line.text for line in lines]
-    hits = {n: fits for n, text in enumerate(texts) if (fits := _fits(text))}
-    found = [
-        _error(texts, everything, start, end, chain, hits) for (start, end), chain in zip(spans, chains, strict=True)
-    ]
-    covered = {n for start, end in spans for n in range(start, end)}
+    hits = {n: fits for n, line in enumerate(lines) if (fits := _fits(line.text))}
+    chains = _chains(tracebacks.find(lines))
+    found, covered = [], set[int]()
+    for chain, after in pairwise([*chains, ()]):
+        own = _lines_of(chain, after, lines, hits)
+        covered.update(own)
+        found.append(_error(lines, everything, own, chain, hits))
     for n in hits.keys() - covered:
-        if not _WARNING.search(texts[n]):  # a warning says what may go wrong; an error, what did
-            found.append(_error(texts, everything, n, n + 1, (), hits))
-    kept = sorted((e for e in found if e.signature or e.raised), key=lambda e: (e.start, e.end))
-    return _with_survival([replace(e, rank=lines[e.line].rank) for e in kept], lines)
+        if not _WARNING.search(lines[n].text):  # a warning says what may go wrong; an error, what did
+            found.append(_error(lines, everything, [n], (), hits))
+    kept = sorted((error for error in found if error.signature or error.raised), key=lambda e: (e.start, e.end))
+    return _with_survival(kept, lines)
 
 
-def _chains(found: Sequence[Raised]) -> Iterator[tuple[Raised, ...]]:
+def _chains(found: Sequence[Raised]) -> list[tuple[Raised, ...]]:
     """Exceptions raised from one another, together; several threads' and ranks' stand in between."""
     chains: list[list[Raised]] = []
     for raised in found:
@@ -85,44 +88,47 @@ def _chains(found: Sequence[Raised]) -> Iterator[tuple[Raised, ...]]:
             open_one.append(raised)
         else:
             chains.append([raised])
-    return iter(tuple(chain) for chain in chains)
+    return [tuple(chain) for chain in chains]
 
 
-def _spans(chains: Sequence[tuple[Raised, ...]], total: int) -> list[tuple[int, int]]:
-    """From the first line of each to the end of its message, which the next one cuts short."""
-    ends = []
-    for chain, after in pairwise([*chains, ()]):
-        begins = min((each.start if each.start > chain[-1].at else each.at for each in after), default=total)
-        ends.append(min(chain[-1].at + 1 + _MESSAGE_LINES, begins, total))
-    return [(chain[0].start, max(end, chain[-1].at + 1)) for chain, end in zip(chains, ends, strict=True)]
+def _lines_of(chain: tuple[Raised, ...], after: tuple[Raised, ...], lines: Sequence[Line], hits: _Hits) -> list[int]:
+    """The lines of an error: from its traceback's first to the end of its message, of its own rank alone."""
+    rank, at = chain[0].rank, chain[-1].at
+    begins = next((each.start if each.start > at else each.at for each in after), len(lines))
+    message = []
+    for n in range(at + 1, min(at + 1 + _MESSAGE_LINES, begins)):
+        said_by_another = any(signature.level == "consequence" for signature, _ in hits.get(n, ()))
+        if lines[n].progress or lines[n].rank != rank or said_by_another or _STEP.search(lines[n].text):
+            break
+        message.append(n)
+    return [*(n for n in range(chain[0].start, at + 1) if lines[n].rank == rank), *message]
 
 
 def _fits(text: str) -> list[tuple[Signature, re.Match[str]]]:
-    """The signatures whose text a line has, the most specific first."""
+    """The signatures of errors whose text a line has, the most specific first."""
     return [
         (signature, match)
         for signature in table().signatures
+        if signature.level in ("cause", "consequence")
         if (match := next((hit for pattern in signature.text if (hit := pattern.search(text))), None))
     ]
 
 
 def _error(
-    texts: Sequence[str],
-    everything: Sequence[str],
-    start: int,
-    end: int,
-    chain: tuple[Raised, ...],
-    hits: dict[int, list[tuple[Signature, re.Match[str]]]],
+    lines: Sequence[Line], everything: Sequence[str], own: Sequence[int], chain: tuple[Raised, ...], hits: _Hits
 ) -> Error:
+    """The error of the lines ``own``, with the signature that stands first in the table of those that fit."""
+    error = Error(own[0], own[-1] + 1, chain, line=chain[0].at if chain else own[0], rank=lines[own[0]].rank)
     order = table().signatures
-    here = [(order.index(s), n, s, match) for n in range(start, end) for s, match in hits.get(n, ())]
+    here = [(order.index(signature), n, signature, match) for n in own for signature, match in hits.get(n, ())]
+    texts = [lines[n].text for n in own]
     for _, n, signature, match in sorted(here, key=lambda hit: hit[:2]):
-        known = {name: value for name, value in match.groupdict().items() if value}
-        known = groups(signature.more, [texts[n], *everything]) | known
-        fits = any_fits(signature.within, texts[start:end]) and any_fits(signature.beside, everything)
-        if signature.level in ("cause", "consequence") and fits and signature.larger(known):
-            return Error(start, end, chain, signature, known, n)
-    return Error(start, end, chain, line=chain[0].at if chain else start)
+        known = groups(signature.more, [lines[n].text, *everything])
+        known |= {name: value for name, value in match.groupdict().items() if value}
+        fits = any_fits(signature.within, texts) and any_fits(signature.beside, everything)
+        if fits and signature.larger(known):
+            return replace(error, signature=signature, groups=known, line=n)
+    return error
 
 
 def _with_survival(found: list[Error], lines: Sequence[Line]) -> list[Error]:
