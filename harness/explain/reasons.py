@@ -98,7 +98,7 @@ def moved(fact: str, before: Value, after: Value) -> str | None:
 def words_of(change: Change, grown: Sequence[str]) -> dict[str, str]:
     """What a template may say of the leading change. ``asked`` is its name where it was recorded, not observed."""
     name = setting(change.fact)
-    absent = "not set" if change.fact.startswith("environment.variable.") else "not recorded"
+    absent = "not set" if change.fact.startswith(("environment.variable.", "environment.cpu.limit")) else "not recorded"
     before, after = (absent if value is None else said(change.fact, value) for value in (change.before, change.after))
     return {
         "before": before,

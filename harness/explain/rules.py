@@ -49,6 +49,8 @@ class Condition:
             return _grade(change) if hit else 0.0
         if not self.direction:
             return _grade(change)
+        if change.missing and _absence_tells(change.fact):  # without a limit: the other side has less
+            return _grade(change) if (slow is None) == (self.direction == "up") else 0.0
         moved = _moved(fast, slow)
         if moved is None:
             return _grade(change) * DIRECTION_UNKNOWN
@@ -192,7 +194,7 @@ def _conditions(text: str) -> list[Condition]:
 
 def _grade(change: Change) -> float:
     """How strong the evidence is by what the fact is."""
-    missing = 1.0 if not change.missing else 0.9 if _absence_tells(change) else 0.5
+    missing = 1.0 if not change.missing else 0.9 if _absence_tells(change.fact) else 0.5
     if change.kind == "observed":
         return 0.0 if change.missing else OBSERVED
     if change.fact.startswith("environment.package."):
@@ -200,9 +202,14 @@ def _grade(change: Change) -> float:
     return missing * RECORDED
 
 
-def _absence_tells(change: Change) -> bool:
-    """A variable or a package that is not recorded was not there, where the place was recorded at all."""
-    return change.fact.startswith(("environment.variable.", "environment.package."))
+def _absence_tells(fact: str) -> bool:
+    """Whether a fact that is not recorded was not set, or had no limit."""
+    return _absent().match(fact) is not None
+
+
+@cache
+def _absent() -> re.Pattern[str]:
+    return globs(_data()["absence"]["tells"])
 
 
 def _minor(version: Value) -> tuple[str, ...]:

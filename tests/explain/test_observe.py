@@ -230,7 +230,8 @@ def test_attention_that_the_run_itself_calls_dense() -> None:
 
 
 def test_allocator_retries_from_lines_and_from_a_counter() -> None:
-    assert seen("alloc_retries", stdout=("pytorch allocator cache flushes since last step", "num_alloc_retries")) == 1
+    lines = ("1 pytorch allocator cache flushes since last step", "num_alloc_retries: 3", "num_alloc_retries: 0")
+    assert seen("alloc_retries", stdout=lines) == 2
     counter = Series(np.array([0.0, 500.0, 900.0]), np.array([2.0, 4.0, 9.0]))
     assert seen("alloc_retries", telemetry={"gpu.0.alloc_retries": counter}, stdout=("x",)) == 7
 

@@ -137,6 +137,9 @@ CASES = {
         dict.fromkeys(COSTS, 1.5),
         says="the run may use 4 processors' worth of time, before: 16",
     ),
+    "a quota where there was none": Case(
+        "cpu-quota", {"environment.cpu.limit": (None, 2.0)}, dict.fromkeys(COSTS, 1.5)
+    ),
     "threads": Case(
         "cpu-quota", {"environment.variable.OMP_NUM_THREADS": ("8", "1")}, {"forward": 1.8, "backward": 1.9}
     ),
