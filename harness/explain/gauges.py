@@ -36,7 +36,7 @@ Span = tuple[float, float]
 
 
 @cache
-def _throttling() -> Mapping[str, str]:
+def throttling() -> Mapping[str, str]:
     """What a person calls each reason that holds clocks down."""
     data = tomllib.loads(Path(__file__).with_name("observe.toml").read_text("utf-8"))
     return dict(data["throttling"])
@@ -80,12 +80,12 @@ def _throttled(evidence: Evidence, cards: Iterable[str], span: Span) -> tuple[fl
         }
         if not by_reason:
             continue
-        held = [values for reason, values in by_reason.items() if reason in _throttling()]
+        held = [values for reason, values in by_reason.items() if reason in throttling()]
         share = float(np.mean(np.any([v > 0 for v in held], axis=0))) if held else 0.0
         worst = max(worst or 0.0, share)
         for reason, values in by_reason.items():
-            if reason in _throttling():
-                why[_throttling()[reason]] += int((values > 0).sum())
+            if reason in throttling():
+                why[throttling()[reason]] += int((values > 0).sum())
     return worst, why.most_common(1)[0][0] if worst and why else None
 
 
@@ -118,14 +118,18 @@ def _of_machine(evidence: Evidence, span: Span) -> dict[str, Value | None]:
     }
 
 
-def _others_pct(evidence: Evidence, span: Span) -> float | None:
-    """What all but the run took of the processors, in per cent of one core. The machine's use is of all its cores."""
+def others(evidence: Evidence) -> Series | None:
+    """What all but the run take of the processors, in per cent of one core. The machine's use is of all its cores."""
     machine, run = evidence.telemetry.get("cpu.use_pct"), evidence.telemetry.get("run.cpu_pct")
     cores = evidence.facts.get("environment.cpu.count")
     if machine is None or run is None or not isinstance(cores, int | float) or len(machine.t) != len(run.t):
         return None
-    others = np.maximum(0.0, machine.values * float(cores) - run.values)
-    inside = _inside(Series(machine.t, others), span)
+    return Series(machine.t, np.maximum(0.0, machine.values * float(cores) - run.values))
+
+
+def _others_pct(evidence: Evidence, span: Span) -> float | None:
+    series = others(evidence)
+    inside = _inside(series, span) if series is not None else np.empty(0)
     return float(np.median(inside)) if inside.size else None
 
 
