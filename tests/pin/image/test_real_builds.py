@@ -175,6 +175,7 @@ harness envs --json >/dev/null || echo no harness
 """
 
 
+@pytest.mark.timeout(1800)
 def test_the_image_has_what_runs_and_no_more(base: str, tmp_path: Path) -> None:
     builder, where = command_builder("buildah"), replace(places(), state=tmp_path)
     wish = wanted("cpu", where, base, allow_dirty=True)
