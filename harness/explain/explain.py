@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from harness.comparison import Change, Explanation, History, Judgement, Measured, Side, Suspect
 from harness.explain import accounting, comparable, facts, suspects
@@ -18,6 +19,7 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     margin  relative difference of throughput (or of the time to the first step) below which it is called the same
     """
     history = history or History()
+    before, after = _in_time(before), _in_time(after)
     changes = facts.changes(before, after)
     compared = comparable.compare(before, after, changes)
     same_unit = len({m.unit for m in (*before.runs, *after.runs)}) == 1
@@ -26,11 +28,14 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     first_parts = accounting.first_step_contributions(before, after, first_step)
     crash = crashed(before, after, changes) if before.failed or after.failed else None
     named: tuple[Suspect, ...]
+    left_over: tuple[str, ...]
     if compared.comparability == "NOT_COMPARABLE":
         throughput, first_step = _not_judged(throughput), _not_judged(first_step)
-        named, rest = (), changes
+        named, rest, left_over = (), changes, ()
     else:
-        named, rest = suspects.suspects(changes, throughput, first_step, steady_parts, first_parts, before, after)
+        grown = (throughput, first_step, steady_parts, first_parts)
+        named, rest = suspects.suspects(changes, *grown, before, after)
+        left_over = suspects.unexplained(named, *grown)
     if crash is not None:
         named = _ranked((*crash.suspects, *named))
     parts = Parts(before, after, compared, throughput, first_step, steady_parts, named, crash)
@@ -47,12 +52,17 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
         also_changed=_unnamed(rest, named),
         fair_pair=compared.fair_pair,
         bottleneck=accounting.bottleneck(before, after),
-        normalised=compared.normalised,
-        notes=(*compared.notes, *(crash.notes if crash else ()), *_gaps(before, after)),
+        normalised=compared.normalised if compared.comparability in ("NOT_COMPARABLE", "UNKNOWN") else (),
+        notes=(*compared.notes, *left_over, *(crash.notes if crash else ()), *_gaps(before, after)),
         before=before,
         after=after,
         unit=before.runs[0].unit if same_unit else "",
     )
+
+
+def _in_time(side: Side) -> Side:
+    """In whatever order the runs were named, the answer is the same."""
+    return replace(side, runs=tuple(sorted(side.runs, key=lambda m: (m.run.result.started_at, m.run.id))))
 
 
 def _judged(before: Side, after: Side, history: History, margin: float, same_unit: bool) -> tuple[Judgement, Judgement]:
@@ -60,10 +70,20 @@ def _judged(before: Side, after: Side, history: History, margin: float, same_uni
     rates = [[m.steady.throughput.value for m in side.runs if m.steady] if same_unit else [] for side in sides]
     firsts = [[m.first_step_s for m in side.runs if m.first_step_s is not None] for side in sides]
     within = tuple(_within(m) for side in sides for m in side.runs if m.steady)
-    throughput = judge("throughput", *rates, history=history.rates, within=within, margin=margin)
+    turns = _in_turns(before, after)
+    throughput = judge("throughput", *rates, history=history.rates, within=within, margin=margin, interleaved=turns)
     if not same_unit:
         throughput = replace(throughput, words="not compared: one side counts tokens, the other steps")
-    return throughput, judge("first step", *firsts, history=history.first_steps, margin=margin)
+    first_step = judge("first step", *firsts, history=history.first_steps, margin=margin, interleaved=turns)
+    return throughput, first_step
+
+
+def _in_turns(before: Side, after: Side) -> bool | None:
+    """Whether runs of both sides were made in turns, so that what drifts touches both alike; None without repeats."""
+    if min(len(before.runs), len(after.runs)) < 2:
+        return None
+    starts = sorted((m.run.result.started_at, number) for number, side in enumerate((before, after)) for m in side.runs)
+    return sum(a[1] != b[1] for a, b in pairwise(starts)) > 1
 
 
 def _within(run: Measured) -> float:

@@ -1,0 +1,89 @@
+"""The whole answer: its properties, and what it says where a part of a run is gone."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from harness.comparison import Explanation, Measured, Side
+from harness.errors import HarnessError
+from harness.explain.explain import explain
+from harness.explained import Group, answer, measured
+from harness.records import Fingerprint
+from tests.explain.box import Told, run
+
+FILES = ("fingerprint.json", "events.jsonl", "caches.json", "result.json", "steps.parquet", "spec.json", "stderr.log")
+SLOW = Told(rate=12_800.0, facts={"execution.threads": 2}, seed=3)
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Side, Side]:
+    """Two runs a side, in turns."""
+    runs = tmp_path_factory.mktemp("runs")
+    names = [f"2026110{n}-100000-qwen-000{n}" for n in range(4)]
+    folders = [run(runs, name, replace(told, seed=n)) for n, (name, told) in enumerate(zip(names, TURNS, strict=True))]
+    return (
+        measured(Group("A", (folders[0], folders[3]))),
+        measured(Group("B", (folders[1], folders[2]))),
+    )
+
+
+TURNS = (Told(), SLOW, SLOW, Told())
+
+
+def ratio(found: Explanation) -> float:
+    assert found.throughput.ratio is not None
+    return found.throughput.ratio.value
+
+
+def test_the_parts_sum_to_the_whole(sides: tuple[Side, Side]) -> None:
+    found = explain(*sides)
+    assert ratio(found) == pytest.approx(12.8 / 21.5, rel=0.01)
+    assert sum(c.log_ratio for c in found.contributions) == pytest.approx(math.log(ratio(found)), abs=1e-9)
+
+
+def test_swapped_sides_turn_every_sign(sides: tuple[Side, Side]) -> None:
+    there, back = explain(*sides), explain(sides[1], sides[0])
+    assert (there.verdict, back.verdict) == ("SLOWER", "FASTER")
+    assert ratio(there) * ratio(back) == pytest.approx(1)
+    forth = {c.phase: c.log_ratio for c in there.contributions}
+    assert {c.phase: -c.log_ratio for c in back.contributions} == pytest.approx(forth)
+
+
+def test_the_order_of_facts_and_of_runs_changes_nothing(sides: tuple[Side, Side]) -> None:
+    def shuffled(side: Side) -> Side:
+        return Side(side.name, tuple(_other_order(m) for m in reversed(side.runs)))
+
+    assert explain(shuffled(sides[0]), shuffled(sides[1])).to_json() == explain(*sides).to_json()
+
+
+def _other_order(m: Measured) -> Measured:
+    facts = {name: m.facts[name] for name in reversed(list(m.facts))}
+    return replace(m, facts=facts, run=replace(m.run, fingerprint=Fingerprint(facts)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 7])
+def test_whatever_is_gone_there_is_an_answer_or_one_line(tmp_path: Path, count: int) -> None:
+    """Each set of ``count`` files removed from the second run."""
+    good = run(tmp_path, "20261101-100000-qwen-aaaa", Told(steps=60))
+    whole = run(tmp_path, "20261102-100000-qwen-bbbb", Told(steps=60, rate=12_800.0))
+    for gone in combinations(FILES, count):
+        folder = replace(whole, path=tmp_path / ("part-" + "-".join(gone)))
+        shutil.copytree(whole.path, folder.path)
+        for name in gone:
+            (folder.path / name).unlink()
+        sides = (Group("good", (good,)), Group("part", (folder,)))
+        if "spec.json" in gone:
+            with pytest.raises(HarnessError, match=r"spec\.json") as refused:
+                answer(*sides, tmp_path)
+            assert "\n" not in str(refused.value)
+        else:
+            found = answer(*sides, tmp_path)
+            assert found.sentence.endswith(".")
+            assert any("missing" in note for note in found.notes), found.notes
+        shutil.rmtree(folder.path)
