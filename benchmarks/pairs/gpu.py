@@ -201,12 +201,20 @@ THROTTLE = (
 )
 
 DENSE = (
-    Way("dense attention", ("box",), dense_attention, grows("forward", "backward"), 1.5, 5.0, True),
-    Way("dense by a patch", ("box",), dense_by_patch, grows("forward", "backward"), 1.5, 5.0, True),
+    Way("dense attention", ("box",), dense_attention, grows("forward", "backward", "compile"), 1.5, 5.0, True),
+    Way("dense by a patch", ("box",), dense_by_patch, grows("forward", "backward", "compile"), 1.5, 5.0, True),
 )
 
 TOPOLOGY = (
-    Way("fewer drafters", ("box",), fewer_drafters, grows("tokens"), 1.4, 1.6, True),
+    Way(
+        "fewer drafters",
+        ("box",),
+        fewer_drafters,
+        ALL_COMPUTE | grows("tokens", "communication", "data", "other"),
+        1.4,
+        1.6,
+        True,
+    ),
     Way("fewer targets", ("box",), fewer_targets, grows("target", "wait"), 1.2, 5.0, True),
     Way("processes for threads", ("box",), topology, grows("communication"), 1.03, 1.8),
     Way("no peer to peer", ("box",), no_peer_to_peer, grows("communication"), 1.03, 2.5),

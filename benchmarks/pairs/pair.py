@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.pairs import gpu, host, software, work
 from benchmarks.pairs.bases import base
 from benchmarks.pairs.harmless import HARMLESS, Harmless
-from benchmarks.pairs.plan import Plan
+from benchmarks.pairs.plan import Plan, bottleneck
 from benchmarks.pairs.ways import Patterns, Way
 from benchmarks.pairs.write import write_run
 
@@ -95,12 +95,11 @@ def pair(kind: str, seed: int, into: Path) -> Pair:
     name = dice.choice(("toy", "tiny", "box", "box") if way is None else way.bases)
     runs, history = _runs(dice)
     good = base(name, dice)
-    bad = good.copy()
     ways = [] if way is None else [way, *_second(kind, way, name, dice)]
     sizes = _sizes(ways, good, runs, history, dice)
-    for change in _harmless(bad, ways, dice):
-        change.apply(bad, dice)
-    truth = tuple(w.apply(bad, size, dice) for w, size in zip(ways, sizes, strict=True))
+    bad, truth = _changed(good, ways, sizes, dice)
+    if len(truth) < len(ways):
+        ways, sizes = ways[:1], sizes[:1]
     turned = bool(ways) and dice.random() < TURNED
     columns = seed % 8 < 2  # writing them takes longer than all the rest
     first, then = (bad, good) if turned else (good, bad)
@@ -158,6 +157,26 @@ def _sizes(ways: list[Way], good: Plan, runs: int, history: int, dice: random.Ra
         least = min(least, most)
         found.append(math.exp(dice.uniform(math.log(least), math.log(max(least, most)))))
     return found
+
+
+def _changed(good: Plan, ways: list[Way], sizes: list[float], dice: random.Random) -> tuple[Plan, tuple[Patterns, ...]]:
+    """The plan with its changes, and the truth about them.
+
+    A second change that makes another role the bottleneck hides the first, which then makes no difference any more:
+    such a one is left out.
+    """
+    bad = good.copy()
+    for change in _harmless(bad, ways, dice):
+        change.apply(bad, dice)
+    truth: list[Patterns] = []
+    for way, size in zip(ways, sizes, strict=True):
+        tried = bad.copy()
+        found = way.apply(tried, size, dice)
+        if truth and bottleneck(tried) != bottleneck(bad):
+            break
+        bad = tried
+        truth.append(found)
+    return bad, tuple(truth)
 
 
 def _harmless(plan: Plan, ways: list[Way], dice: random.Random) -> list[Harmless]:

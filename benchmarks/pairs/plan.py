@@ -156,15 +156,26 @@ def busy(plan: Plan, role: str, device: str, late: bool) -> float:
     return sum(seconds * stretched[phase] for phase, seconds in plan.roles[role].phases.items())
 
 
-def step_seconds(plan: Plan, late: bool) -> float:
-    """Mean wall time of a step: that of its slowest device, or of what feeds it where that is slower."""
+def role_seconds(plan: Plan, late: bool) -> dict[str, float]:
+    """Mean wall time of a step if it were for each role alone: its slowest device's, or that in which it is fed."""
     names = list(plan.roles)
     consumers = plan.counting.devices
-    times = [max(busy(plan, names[0], device, late) for device in consumers)]
+    times = {names[0]: max(busy(plan, names[0], device, late) for device in consumers)}
     for role in names[1:]:
         rate = sum(1 / busy(plan, role, device, late) for device in plan.roles[role].devices)
-        times.append(len(consumers) / rate)
-    return max(times)
+        times[role] = len(consumers) / rate
+    return times
+
+
+def step_seconds(plan: Plan, late: bool) -> float:
+    """Mean wall time of a step: the slowest role's."""
+    return max(role_seconds(plan, late).values())
+
+
+def bottleneck(plan: Plan) -> str:
+    """The role that holds the others up, at the end of the run."""
+    times = role_seconds(plan, late=True)
+    return max(times, key=times.__getitem__)
 
 
 def cost(plan: Plan) -> float:

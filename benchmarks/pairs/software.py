@@ -244,7 +244,7 @@ RECOMPILES = (
     Way("the recompile limit", ("tiny", "box"), recompile_limit, grows("forward", "backward"), 1.2, 3.0, True),
 )
 
-UNCOMPILED = Way("uncompiled", ("tiny",), uncompiled, grows("forward", "backward"), 1.15, 2.5, True)
+UNCOMPILED = Way("uncompiled", ("tiny",), uncompiled, grows("forward", "backward", "compile"), 1.15, 2.5, True)
 
 PACKAGES = (
     *(package(name) for name in _ON_BOTH),

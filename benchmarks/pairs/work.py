@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from benchmarks.pairs.plan import Plan, RolePlan, cost, stretch
-from benchmarks.pairs.ways import MODEL, Patterns, Way, all_of, grows
+from benchmarks.pairs.ways import ALL_COMPUTE, MODEL, Patterns, Way, all_of, grows
 from harness.records import digest
 
 PADDING = ("observed.padding*", "observed.tokens_per_step*", "observed.tokens.*", "observed.length*")
@@ -163,8 +163,11 @@ SHAPES = (
     Way("a larger target", ("tiny",), target_shape, grows("target"), 1.05, 2.0),
 )
 
+A_STEP = ALL_COMPUTE | grows("tokens", "data", "communication", "other")
+"""What a step costs whatever its batch is weighs more on each token of a small one."""
+
 BATCHES = (
-    Way("a smaller batch", ("tiny", "box"), smaller_batch, grows("tokens"), 1.05, 1.9),
+    Way("a smaller batch", ("tiny", "box"), smaller_batch, A_STEP, 1.05, 1.9),
     Way("more blocks", ("tiny", "box"), anchors, grows("forward", "backward"), 1.05, 3.0),
 )
 
