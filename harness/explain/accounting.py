@@ -72,11 +72,11 @@ def _split(
     """The contributions of parts whose sum is compared; ``sign`` -1 where a greater sum makes a smaller figure."""
     names = [name for name in dict.fromkeys(n for run in (*before, *after) for n in run) if _any(name, before, after)]
     first, second = (np.array([[run.get(name, 0.0) for name in names] for run in side]) for side in (before, after))
-    weights = 1 / _log_mean(second.sum(axis=1)[:, None], first.sum(axis=1)[None, :])  # (after, before)
-    logs = sign * (second.T @ weights.sum(axis=1) - first.T @ weights.sum(axis=0)) / weights.size
+    means = _log_mean(second.sum(axis=1)[:, None], first.sum(axis=1)[None, :])  # (after, before): of each pair
+    logs = sign * ((second[:, None, :] - first[None, :, :]) / means[:, :, None]).mean(axis=(0, 1))
     order = np.argsort(-np.abs(logs), kind="stable")
-    means = first.mean(axis=0), second.mean(axis=0)
-    found = [Contribution(names[i], float(logs[i]), None, float(means[0][i]), float(means[1][i])) for i in order]
+    low, high = first.mean(axis=0), second.mean(axis=0)
+    found = [Contribution(names[i], float(logs[i]), None, float(low[i]), float(high[i])) for i in order]
     return _shared(found, judged)
 
 
@@ -85,9 +85,10 @@ def _any(name: str, *sides: Sequence[Mapping[str, float]]) -> bool:
 
 
 def _log_mean(a: Floats, b: Floats) -> Floats:
-    """The logarithmic mean of positive numbers; exact near a = b, where the definition is 0 / 0."""
+    """The logarithmic mean of positive numbers, also near a = b, where the definition comes to 0 / 0."""
     apart = (a - b) / b
-    return np.asarray(b * np.divide(apart, np.log1p(apart), out=np.ones_like(apart), where=apart != 0))
+    logs = np.where(np.abs(apart) < 0.5, np.log1p(np.maximum(apart, -0.5)), np.log(a) - np.log(b))
+    return np.asarray(np.divide(a - b, logs, out=np.broadcast_to(b, apart.shape).copy(), where=logs != 0))
 
 
 def _shared(found: Sequence[Contribution], judged: Judgement) -> tuple[Contribution, ...]:
@@ -110,11 +111,11 @@ def bottleneck(before: Side, after: Side) -> str:
         return ""
     busiest = [_busiest(each) for each in waits]
     if busiest == ["", ""]:
-        return "On both sides no role holds up the others."
+        return "On neither side does a role hold up the others."
     if busiest[0] == busiest[1]:
         role = _longest_waiting(waits[1], busiest[1])
-        shares = " before and ".join(_per_cent(each.get(role, 0.0)) for each in waits)
-        return f"Both sides are {busiest[1]}-bound: the {role} waits {shares} of its time after."
+        first, second = (_per_cent(each.get(role, 0.0)) for each in waits)
+        return f"Both sides are {busiest[1]}-bound: the {role} waits {first} of its time before and {second} after."
     said = [_bound(role, each) for role, each in zip(busiest, waits, strict=True)]
     return f"The bottleneck changed hands: {said[0]} before, {said[1]} after."
 

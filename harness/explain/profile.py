@@ -58,7 +58,7 @@ def _phases(evidence: Evidence, role: str, state: SteadyState, starts: Whole, la
 def _marks(evidence: Evidence) -> Iterator[Mark]:
     compiles = sorted((c for c in evidence.compiles if c.seconds > OVERLAP_S), key=lambda c: -c.seconds)
     yield from _some((c.t, "compile", f"{c.name}, {duration(c.seconds)}") for c in compiles)
-    yield from _some((e.t, "eval", f"{e.name}, {duration(e.seconds)}") for e in evidence.evals)
+    yield from _some((e.t, "eval", f"{e.name}, {duration(e.seconds)}" if e.seconds else e.name) for e in evidence.evals)
     yield from _some((c.t, "checkpoint", c.path) for c in evidence.checkpoints)
     yield from _some((n.t, "warning", n.text) for n in evidence.notes if n.level == "warning")
 
