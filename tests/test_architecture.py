@@ -150,5 +150,6 @@ def test_only_the_command_line_prints_and_exits() -> None:
     }
     # terminal and launch are the command line's own hands; the others are the mains of processes of their own.
     hands = {"harness.cli", "harness.view.terminal", "harness.launch"}
-    mains = {"harness.pin.bootstrap", "harness.pin.lock_command", "harness.pin.image.inside", "harness.mirror.tracking"}
+    mains = {"harness.pin.bootstrap", "harness.pin.lock_command", "harness.pin.image.inside"}
+    mains |= {"harness.mirror.tracking", "harness.mirror.reading"}
     assert talkers <= hands | mains

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.comparison import Measured, Steady
-from harness.evidence import Evidence
+from harness.evidence import FIRST_STEP, Evidence
 from harness.explain.failures import recognise
 from harness.explain.observe import Span, observe
 from harness.explain.profile import lanes, profile
@@ -26,13 +26,14 @@ def measure(evidence: Evidence) -> Measured:
     state = steady_state(evidence.steps[role], evidence.compiles)
     where = spent(evidence, role, state)
     steady = _steady(role, state, where.phases)
+    begun = evidence.facts.get(FIRST_STEP) != "unknown"
     return replace(
         found,
         observed=observe(evidence, role, _span(state)),
         unit="tokens" if state.rows.tokens.any() else "steps",
         steady=steady,
-        first_step_s=float(state.rows.t[0]),
-        first_step=first_step(evidence, evidence.steps[role], state.rows),
+        first_step_s=float(state.rows.t[0]) if begun else None,
+        first_step=first_step(evidence, evidence.steps[role], state.rows) if begun else {},
         roles=where.roles if steady else {},
         profile=profile(evidence, role, state),
         shifts=find_shifts(evidence, state) if steady else (),

@@ -117,7 +117,7 @@ def create_store(places: Places) -> None:
     command = [sys.executable, "-m", "harness.mirror.tracking", "--create", "--uri", tracking_uri(places)]
     done = subprocess.run(command, cwd=places.root, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
-        why = _last_line(done.stderr.decode(errors="replace"))
+        why = last_line(done.stderr.decode(errors="replace"))
         raise HarnessError(f"the MLflow store {tracking_uri(places)} cannot be made: {why}")
 
 
@@ -154,7 +154,7 @@ def _outcome(folder: Path, code: int, stderr: str = "") -> MirrorResult:
         reason = "another mirror of this run is at work; it ends when the run does"
         return MirrorResult("busy", state.tracking_uri, state.mlflow_run_id, reason)
     if code:
-        reason = state.reason or _last_line(stderr) or f"the mirror ended with code {code}; see {folder / 'mirror.log'}"
+        reason = state.reason or last_line(stderr) or f"the mirror ended with code {code}; see {folder / 'mirror.log'}"
         return MirrorResult("failed", state.tracking_uri, state.mlflow_run_id, reason)
     return MirrorResult("mirrored", state.tracking_uri, state.mlflow_run_id)
 
@@ -163,5 +163,5 @@ def _same(before: MirrorState, result: MirrorResult, folder: Path) -> bool:
     return result.status == "mirrored" and before.complete and MirrorState.load(folder) == before
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")

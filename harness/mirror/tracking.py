@@ -61,6 +61,9 @@ FAULTS = (MlflowException, SQLAlchemyError, OSError, HarnessError)
 
 T = TypeVar("T")
 
+Client = MlflowClient
+"""For who talks to a store that ``open_store`` gave, and imports mlflow nowhere."""
+
 
 class Mirror:
     """One folder's mirror. Reads the folder as it grows; sends what is new in rounds."""

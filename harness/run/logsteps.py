@@ -26,17 +26,20 @@ GROUPS = (*COUNTING, "step", "loss")
 EXAMPLE = r"--tokens-regex 'step (?P<step>\d+) .* tokens (?P<tokens>[\d,]+)'"
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """The expression, checked. Raises UsageError, in one line that says what would be right."""
+def compiled(pattern: str, more: Sequence[str] = ()) -> re.Pattern[str]:
+    """The expression, checked; it may have the groups ``more`` too, and one of those alone is enough.
+
+    Raises UsageError, in one line that says what would be right.
+    """
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"--tokens-regex {pattern!r} is not a regular expression ({error}); try {EXAMPLE}") from None
     names = set(expression.groupindex)
-    unknown = sorted(names - set(GROUPS))
+    unknown = sorted(names - {*GROUPS, *more})
     if unknown:
-        raise UsageError(f"--tokens-regex has a group {unknown[0]!r}; its groups may be {', '.join(GROUPS)}")
-    if not expression.groups or (names and not names & set(COUNTING)):
+        raise UsageError(f"--tokens-regex has a group {unknown[0]!r}; its groups may be {', '.join((*GROUPS, *more))}")
+    if not expression.groups or (names and not names & {*COUNTING, *more}):
         raise UsageError(f"--tokens-regex {pattern!r} has no group for the tokens; try {EXAMPLE}")
     return expression
 

@@ -118,10 +118,10 @@ def summary_rows(run: Run) -> list[tuple[str, str]]:
 
 def _throughput(summary: Summary) -> str:
     """Steady state and whole run, each with its name: the one never stands for the other."""
-    if summary.whole_run_tok_s is None:
-        return ""
-    whole = f"{figures.digits(summary.whole_run_tok_s / 1000)} Ktok/s over the whole run"
     speed = summary.throughput_tok_s
+    if summary.whole_run_tok_s is None:
+        return f"{figures.ktok(speed)} in steady state" if speed else ""
+    whole = f"{figures.digits(summary.whole_run_tok_s / 1000)} Ktok/s over the whole run"
     return f"{figures.ktok(speed)} in steady state, {whole}" if speed else f"{whole}; too few steps for a steady state"
 
 
@@ -132,6 +132,8 @@ def next_commands(run: Run) -> RenderableType:
         (f"{program()} ui", "see it in MLflow, beside the others"),
         (f"{program()} rerun {run.id}", "the same again"),
     ]
+    if run.fingerprint and "context.imported.from" in run.fingerprint.facts:
+        commands = [(f"{program()} explain OTHER {run.id}", "how it differs"), commands[0]]
     if run.result.status == "failed":
         commands.insert(0, (f"less {_near(run.folder)}/stderr.log", "what the child said"))
     return Group(*(Text.assemble((command, "bold"), (f"  # {why}", "dim")) for command, why in commands))
