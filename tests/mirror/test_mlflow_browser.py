@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from harness.places import Places
 from harness.run.folder import RunFolder
 from harness.run.summary import summarise
 from tests import samples
+from tests.browsers import chromium
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -58,33 +58,8 @@ def record_toy(runs: Path, run_id: str, config: ToyConfig) -> RunFolder:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Chrome]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        message = "no chromium and chromedriver here: apt-get install -y chromium chromium-driver"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        f"--window-size={SIZE[0]},{SIZE[1]}",
-    ):
-        options.add_argument(flag)
-    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
-    try:
+    with chromium(tmp_path / "profile", SIZE) as chrome:
         yield chrome
-    finally:
-        chrome.quit()
 
 
 def wait_for(browser: Chrome, *words: str) -> str:
