@@ -42,6 +42,7 @@ THRESHOLD = 1.2
 SHORT = 80
 """Values at which the threshold is doubled: how alike the neighbours of a short series are cannot be seen well."""
 
+GREAT = 8.0
 FEWEST = 16
 _NORMAL = 1.4826  # of a normal law: standard deviation over median absolute deviation
 
@@ -86,15 +87,33 @@ def long_run_deviation(x: Floats) -> float:
 
     Where it still grows with the widest window, the series is too short to show it all, and it is taken to grow on.
     """
-    sums = np.concatenate([[0.0], np.cumsum(x)])
+    x = _without_great_jumps(x)
     seen, width = [], 1
     while width == 1 or width <= len(x) // 12:
-        means = (sums[width:] - sums[:-width]) / width
-        difference = np.abs(means[width:] - means[:-width])
-        seen.append(_NORMAL * float(np.median(difference)) * math.sqrt(width / 2))
+        seen.append(_NORMAL * float(np.median(np.abs(_differences(x, width)))) * math.sqrt(width / 2))
         width *= 2
     growing = seen[-1] / seen[-2] if len(seen) > 1 and 0 < seen[-2] < seen[-1] else 1.0
     return max(seen) * growing
+
+
+def _differences(x: Floats, width: int) -> Floats:
+    """Mean of the ``width`` values from ``width + i`` on, minus that of those before: (n - 2 width + 1,)."""
+    sums = np.concatenate([[0.0], np.cumsum(x)])
+    means = (sums[width:] - sums[:-width]) / width
+    return np.asarray(means[width:] - means[:-width])
+
+
+def _without_great_jumps(x: Floats) -> Floats:
+    """``x`` with every jump of ``GREAT`` local deviations taken out: several would move even a median."""
+    local = _differences(x, SHORTEST)
+    size = np.abs(local)
+    great = size > GREAT * _NORMAL * float(np.median(size))
+    calm = x.copy()
+    for i in map(int, np.flatnonzero(great)):
+        start = max(0, i - SHORTEST)
+        if i == start + np.argmax(size[start : i + SHORTEST + 1]):  # the place of the jump, and not beside it
+            calm[i + SHORTEST :] -= local[i]
+    return calm
 
 
 def _seeded(n: int) -> Iterator[tuple[int, int]]:
