@@ -17,6 +17,7 @@ from harness.evidence import Series
 from harness.explain.failures import recognise
 from harness.explain.signatures import Signature, table
 from harness.records import Checkpoint, Compile, Finished, Note, Value
+from tests.explain.failures_table import page
 from tests.explain.logbook import FIXTURES, failed, read, steps
 
 
@@ -294,3 +295,8 @@ def test_every_signature_is_complete(signature: Signature) -> None:
 def test_every_signature_has_a_fixture_and_every_fixture_a_signature() -> None:
     assert {path.stem for path in FIXTURES} == {signature.id for signature in table().signatures}
     assert len({signature.id for signature in table().signatures}) == len(table().signatures)
+
+
+def test_the_page_for_people_is_level_with_the_table() -> None:
+    there = (Path(__file__).resolve().parents[2] / "docs" / "failures.md").read_text("utf-8")
+    assert there == page(), "python -m tests.explain.failures_table > docs/failures.md"
