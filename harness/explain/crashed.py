@@ -25,6 +25,7 @@ _SILENT = globs(["context.*", "observed.*", "state.load.*", "state.gpu.*", "envi
 
 _READ_FIRST = ("code", "environment", "execution", "workload", "state")
 _NAMED = 3  # changes in the sentence
+_MOST = 8  # suspects: of another environment every package differs
 
 _BY_CHANCE = (
     "fx-tracing-race",
@@ -121,7 +122,7 @@ def _suspects(signature: Signature, pair: _Pair, cold: _Cold | None) -> tuple[Su
         told = [*cache, *told]
     # A cache that did not get colder brought nothing that a warm one hides.
     dropped = [change for change, _ in (cache if signature.cache_hides and cold is None else cache[1:])]
-    kept = [(change, why) for change, why in told if change not in dropped]
+    kept = [(change, why) for change, why in told if change not in dropped][:_MOST]
     return tuple(
         Suspect(
             change=change,

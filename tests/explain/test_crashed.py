@@ -126,6 +126,17 @@ def test_a_setting_is_set_back_in_the_crashed_run() -> None:
     assert "memory grows with the batch" in crash.suspects[0].reason
 
 
+def test_of_another_environment_only_the_likeliest_are_suspected() -> None:
+    packages: list[dict[str, Value]] = [
+        {f"environment.package.p{n}": version for n in range(50)} | {"environment.package.torch": version}
+        for version in ("1", "2")
+    ]
+    crash = compared(good(given=packages[0]), bad("library-missing", given=packages[1]))
+    assert crash.suspects[0].change.fact == "environment.package.torch"
+    assert [suspect.rank for suspect in crash.suspects] == list(range(1, 9))
+    assert crash.sentence.count(" went from ") == 3
+
+
 def test_the_missing_library_names_the_doctor() -> None:
     before = {"environment.package.nvidia-cudnn-cu13": "9.20.0.48"}
     crash = compared(good(given=before), bad("library-missing", given={"environment.package.torch": "2.11.0"}))
