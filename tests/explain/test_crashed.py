@@ -127,8 +127,8 @@ def test_a_setting_is_set_back_in_the_crashed_run() -> None:
 
 
 def test_of_another_environment_only_the_likeliest_are_suspected() -> None:
-    packages: list[dict[str, Value]] = [
-        {f"environment.package.p{n}": version for n in range(50)} | {"environment.package.torch": version}
+    packages = [
+        {f"environment.package.{name}": version for name in ("torch", *(f"p{n}" for n in range(50)))}
         for version in ("1", "2")
     ]
     crash = compared(good(given=packages[0]), bad("library-missing", given=packages[1]))
