@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "harness.mirror": (*BASE, "harness.figures", "harness.run", "harness.mirror"),
     "harness.view": (*BASE, "harness.comparison", "harness.figures", "harness.run", "harness.view"),
     "harness.launch": ("harness",),
+    "harness.explained": ("harness",),
     "harness.commands": ("harness",),
     "harness.cli": ("harness.errors",),
     "experiments": (*BASE, "harness.run.events", "experiments"),
