@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.comparison import Contribution, Judgement
+from harness.comparison import UNACCOUNTED, Contribution, Judgement
 
 LEAST_SHARE = 0.04
 """Of all growth, below which a part is left to chance."""
@@ -45,6 +45,11 @@ class Growth:
     def grown(self) -> tuple[Part, ...]:
         """The parts that grew by more than chance, the greatest first."""
         return tuple(sorted((p for p in self.parts if p.share >= LEAST_SHARE), key=lambda p: -p.share))
+
+    @property
+    def unsplit(self) -> bool:
+        """Whether nothing says which phase it was, as in a log that has none: then it may have been any of them."""
+        return [part.phase for part in self.parts] == [UNACCOUNTED]
 
 
 def differs(judged: Judgement) -> bool:

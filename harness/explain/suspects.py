@@ -147,7 +147,7 @@ def _candidate(
         reach = max(rule.reach(change) for change, _, _ in hits)
         patterns = rule.phases if growth_.figure == "throughput" else rule.first
         patterns = tuple(p.replace("{phase}", phase) for p in patterns for _, _, phase in hits)
-        touched = [part for part in growth_.parts if touches(patterns, part.phase)]
+        touched = [part for part in growth_.parts if growth_.unsplit or touches(patterns, part.phase)]
         for part in touched:
             if part.share:
                 explains[growth_.figure, part.phase] = min(1.0, reach / part.growth) if part.growth else 1.0
