@@ -80,7 +80,8 @@ def different_work() -> Explanation:
         contributions=split(before.runs[0].steady, full.steady),
         first_step_contributions=(),
         also_changed=tuple(Change(name, FACTS[name], value) for name, value in more.items()),
-        fair_pair="both with workload.data.sequences=902000 and workload.model.heads=balanced",
+        fair_pair="a fair pair has the same work on both sides: harness rerun 20261108-141500-dflash-c3d4 "
+        "data.sequences=902000 model.heads=balanced",
         normalised=(
             ("ms per useful Ktok: target.forward", 10.0, 11.2),
             ("ns per attention pair: forward", 3.61, 3.66),

@@ -63,7 +63,7 @@ def _work(e: Explanation) -> Iterable[RenderableType]:
     head = Text.assemble((name, f"bold {WORK[e.comparability]}"), f"  {words.WORK[e.comparability]}")
     lines = [Text(plain(reason)) for reason in e.reasons]
     if e.fair_pair:
-        lines.append(Text.assemble("a fair pair: ", (plain(e.fair_pair), "bold")))
+        lines.append(Text(plain(e.fair_pair), style="bold"))
     yield Group(head, *(Padding(line, (0, 0, 0, 2), expand=False) for line in lines))
     if e.normalised:
         table = Table.grid(padding=(0, 2))

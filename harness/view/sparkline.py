@@ -17,6 +17,9 @@ LEVELS = "▁▂▃▄▅▆▇█"
 LEAST_SPAN = 0.25
 """Of the highest rate: a smaller range is not blown up to the full height, or noise would look like a fall."""
 
+OUTLIERS = 0.02
+"""Of the steady blocks, at either end of their rates: one block that stood still does not flatten the rest."""
+
 
 def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
     """A character a value: a space for None, the lowest bar for ``low`` and below, the highest for ``high``."""
@@ -32,11 +35,11 @@ def over_time(e: Explanation, width: int) -> RenderableType | None:
     if not runs:
         return None
     end = max(end_of(run) for _, _, run in runs)
-    rates = steady_rates([run for _, _, run in runs])
-    high = max(rates)
+    rates = sorted(steady_rates([run for _, _, run in runs]))
+    high, lowest = (rates[round(q * (len(rates) - 1))] for q in (1 - OUTLIERS, OUTLIERS))
     if not (end > 0 and high > 0):
         return None
-    low = min(min(rates), (1 - LEAST_SPAN) * high)
+    low = min(lowest, (1 - LEAST_SPAN) * high)
     cells = max(10, width - 10)
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -45,13 +48,13 @@ def over_time(e: Explanation, width: int) -> RenderableType | None:
         table.add_row(name, Text(sparkline(binned(run.profile, end, cells), low, high), style=style))
         if marks := _marks(run, end, cells):
             table.add_row("", marks)
-    scale = f"0 to {figures.duration(end)}; the lowest bar is {figures.rate(low, e.unit)} or less, the highest "
+    bars = f"the lowest bar is {figures.rate(low, e.unit)} or less, the highest {figures.rate(high, e.unit)} or more"
     shifts = [shift_text(shift, e.unit, name) for name, _, run in runs for shift in run.shifts]
     lines = [Text(f"^ {text}", style="yellow") for text in shifts]
     return Group(
         Text("Throughput over time", style="bold"),
         table,
-        Text(scale + figures.rate(high, e.unit), style="dim"),
+        Text(f"0 to {figures.duration(end)}; {bars}", style="dim"),
         *lines,
     )
 

@@ -113,7 +113,7 @@ def number(figure: Judgement, value: float, unit: str) -> str:
 def change_of(figure: Judgement, value: float, unit: str) -> str:
     """A part of the difference, with its sign: one digit more than the figure has, so that a column lines up."""
     level = max(figure.before or 0.0, figure.after or 0.0)
-    if abs(value) < 1e-4 * level:
+    if abs(value) < (1e-3 if figure.figure == "first step" else 1e-4) * level:
         return "0"
     if figure.figure == "first step":
         return figures.signed(value, figures.duration(abs(value)))
@@ -138,5 +138,6 @@ def rests_on(figure: Judgement) -> str:
     """What a verdict rests on, in a sentence; how many more runs would settle it."""
     said = plain(figure.words) or RESTS[figure.basis]
     if figure.verdict == "UNKNOWN" and figure.more_runs:
-        said += f" {figure.more_runs} more run{'s' if figure.more_runs > 1 else ''} a side would likely settle it."
+        more = f"{figure.more_runs} more run{'s' if figure.more_runs > 1 else ''} a side would likely settle it"
+        said = f"{said.rstrip('.')}; {more}" if said else more
     return said

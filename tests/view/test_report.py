@@ -438,6 +438,11 @@ def test_pictures_have_words_and_tables_heads(make: explanations.Make) -> None:
 
 
 def test_no_meaning_is_in_colour_alone() -> None:
-    assert "stroke-dasharray" in re.search(r"\.line\.after \{[^}]*\}", STYLE)[0]  # type: ignore[index]
+    thin, thick = (
+        re.search(rule, STYLE) for rule in (r"\.line \{[^}]*width: ([\d.]+)", r"\.line\.after \{ [^}]*: ([\d.]+)")
+    )
+    assert thin
+    assert thick
+    assert float(thick[1]) >= 2 * float(thin[1])  # the two sides also differ in how thick they are drawn
     changes = [row[1] for row in rows_of(paged(explanations.different_work()), "waterfall")[2:-1]]
     assert all(change[0] in "+-0" for change in changes)

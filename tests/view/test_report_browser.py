@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,7 +192,6 @@ def test_without_scripts_everything_is_there(browser: Chrome, tmp_path: Path) ->
     try:
         show(browser, tmp_path, explanations.dense_fallback)
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-        time.sleep(0.2)
         assert not run(browser, "return document.querySelector('.filters').checkVisibility()")
         assert len(shown_facts(browser)) > 100
         assert run(browser, "return document.querySelector('polyline').getBoundingClientRect().width") > 50

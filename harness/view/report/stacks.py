@@ -72,15 +72,12 @@ def colours(e: Explanation) -> dict[str, str]:
     total: dict[str, float] = {}
     for side in (e.before, e.after):
         run = representative(side)
-        for name, seconds in _phases(run).items() if run else ():
+        for name, values in run.profile.phases.items() if run else ():
+            total[name] = total.get(name, 0.0) + math.fsum(values)
+        for name, seconds in run.steady.phases.items() if run and run.steady else ():
             total[name] = total.get(name, 0.0) + seconds
     ordered = sorted((name for name in total if name != UNACCOUNTED), key=lambda name: -total[name])
     return {name: f"p{n}" if n < COLOURS else "rest" for n, name in enumerate(ordered)} | {UNACCOUNTED: "unaccounted"}
-
-
-def _phases(run: Measured) -> Mapping[str, float]:
-    """Seconds by phase: steady, or of all that was seen where there is no steady state."""
-    return run.steady.phases if run.steady else {name: sum(values) for name, values in run.profile.phases.items()}
 
 
 def steady_bars(e: Explanation, classes: Mapping[str, str]) -> Bars | None:
