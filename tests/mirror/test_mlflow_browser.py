@@ -114,7 +114,7 @@ def test_both_runs_are_in_the_compare_view(where: Places, browser: Chrome, monke
         wait_for(browser, "Comparing 2 Runs", *RUNS, "slow.target", "cache/inductor_mb", "eval/slope_error")
 
         browser.get(f"{ui.url}/#/experiments/1/runs?compareRunsMode=CHART")
-        wait_for(browser, *RUNS, "throughput", "phase", "System metrics")
+        wait_for(browser, *RUNS, "throughput", "phase", "steady", "System metrics")
         path = os.environ.get("UI_PICTURE")
         if path:
             take_picture(browser, path)
