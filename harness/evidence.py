@@ -13,9 +13,6 @@ from harness.records import Checkpoint, Compile, Eval, Finished, Note, Run, Valu
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-FIRST_STEP = "context.imported.first_step"
-"""The fact that is "unknown" where nothing says when a run began: then nobody knows the time to its first step."""
-
 
 @dataclass(frozen=True, eq=False)
 class Steps:

@@ -25,6 +25,12 @@ Kind = Literal["workload", "execution", "environment", "code", "state", "context
 
 KINDS: tuple[Kind, ...] = ("workload", "execution", "environment", "code", "state", "context")
 
+IMPORTED = "context.imported.from"
+"""The fact of a run that happened elsewhere: where its record came from. It cannot run again."""
+
+FIRST_STEP = "context.imported.first_step"
+"""The fact that is "unknown" where nothing says when a run began: then nobody knows the time to its first step."""
+
 Status = Literal["running", "finished", "failed", "killed"]
 
 R = TypeVar("R")

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from harness.comparison import Measured, Steady
-from harness.evidence import FIRST_STEP, Evidence
+from harness.evidence import Evidence
 from harness.explain.failures import recognise
 from harness.explain.observe import Span, observe
 from harness.explain.profile import lanes, profile
 from harness.explain.shifts import find_shifts
 from harness.explain.spent import first_step, spent
+from harness.records import FIRST_STEP
 from harness.steady import FEWEST_STEPS, SteadyState, counting_role, steady_state
 
 

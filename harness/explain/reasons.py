@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from harness import figures
-from harness.comparison import Change, Side
+from harness.comparison import Change, Measured, Side
 from harness.explain.facts import are_numbers, values
 from harness.explain.grown import Growth, Part
 from harness.explain.words import listed, said, setting
-from harness.records import Value
+from harness.records import IMPORTED, Value
 
 MOST_PARTS = 3
 
@@ -115,13 +115,18 @@ def confirmed_by(templates: Sequence[str], change: Change, before: Side, after: 
     """What would confirm it; a key that was asked for is set back to what it was."""
     if not before.runs or not after.runs:
         return ""
-    run, earlier = after.runs[0].run, before.runs[0].run
-    words = {"run": run.id, "earlier": earlier.id, "env": run.spec.env, **words_of(change, ())}
+    run, (again, earlier) = after.runs[0].run, map(_again, (after.runs[0], before.runs[0]))
+    words = {"run": again, "earlier": earlier, "env": run.spec.env, **words_of(change, ())}
     words["key"] = words["was"] = ""
     if words["setting"] in run.spec.config and not change.missing and not change.varies:
         value = change.before
         words["key"], words["was"] = words["setting"], str(value).lower() if isinstance(value, bool) else str(value)
     return filled(templates, words, known)
+
+
+def _again(measured: Measured) -> str:
+    """The run as ``harness rerun`` takes it; "" for one that happened elsewhere and cannot run again here."""
+    return "" if IMPORTED in measured.facts else measured.run.id
 
 
 def figures_of(growth: Growth, parts: Sequence[Part], unit: str) -> tuple[str, ...]:

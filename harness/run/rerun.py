@@ -17,7 +17,7 @@ from harness.pin.restore import restored
 from harness.pin.secrets import HIDDEN
 from harness.pin.venvs import data_folder
 from harness.places import Places
-from harness.records import BuiltEnvironment, Run, RunSpec, Value
+from harness.records import IMPORTED, BuiltEnvironment, Run, RunSpec, Value
 from harness.run.orders import built, built_from_lock, found_environment
 from harness.run.prepare import check_startable
 from harness.run.resolve import default_config, recipes
@@ -40,7 +40,7 @@ def plan_rerun(
     Raises UsageError where the record is not enough or an override is wrong; HarnessError and EnvironmentFault where
     the code or the environment cannot be had again.
     """
-    if source := _fact(run, "context.imported.from"):
+    if source := _fact(run, IMPORTED):
         raise UsageError(f"run {run.id} was imported from {source}: only its record is here, so it cannot run again")
     spec = changed(run.spec, assignments)
     if HIDDEN in " ".join(spec.argv):

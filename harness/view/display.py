@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness import figures
 from harness.places import program
-from harness.records import Run, Status, Summary
+from harness.records import IMPORTED, Run, Status, Summary
 
 STYLES: Mapping[Status, str] = {"running": "cyan", "finished": "green", "failed": "red", "killed": "yellow"}
 
@@ -132,7 +132,7 @@ def next_commands(run: Run) -> RenderableType:
         (f"{program()} ui", "see it in MLflow, beside the others"),
         (f"{program()} rerun {run.id}", "the same again"),
     ]
-    if run.fingerprint and "context.imported.from" in run.fingerprint.facts:
+    if run.fingerprint and IMPORTED in run.fingerprint.facts:
         commands = [(f"{program()} explain OTHER {run.id}", "how it differs"), commands[0]]
     if run.result.status == "failed":
         commands.insert(0, (f"less {_near(run.folder)}/stderr.log", "what the child said"))

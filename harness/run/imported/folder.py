@@ -20,8 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.evidence import FIRST_STEP
-from harness.records import Eval, Event, Fingerprint, Finished, Note, Result, Status, Summary, Value, event_to_json
+from harness.records import (
+    FIRST_STEP,
+    IMPORTED,
+    Eval,
+    Event,
+    Fingerprint,
+    Finished,
+    Note,
+    Result,
+    Status,
+    Summary,
+    Value,
+    event_to_json,
+)
 from harness.run.columns import write_columns
 from harness.run.folder import RunFolder, run_folders
 from harness.run.imported.facts import asked_for, cache_of
@@ -30,8 +42,6 @@ from harness.run.imported.rows import Steps
 from harness.run.summary import summarise
 
 RECORD = "imported.json"
-
-FROM = "context.imported.from"
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,7 @@ def _finite(data: Any) -> Any:
 
 def _write_facts(folder: RunFolder, source: Source, given: Mapping[str, Value]) -> None:
     """What is known of the run, and the figures that follow from it."""
-    facts = {**source.facts, **given, FROM: source.origin, "context.name": source.name}
+    facts = {**source.facts, **given, IMPORTED: source.origin, "context.name": source.name}
     if not source.steps.first_step:
         facts[FIRST_STEP] = "unknown"
     folder.write_json("fingerprint.json", Fingerprint(facts).to_json())
