@@ -23,6 +23,7 @@ from harness.evidence import Floats, Steps, Whole
 from harness.records import PHASES, SCHEMA, Step
 from harness.run.folder import RunFolder
 from harness.run.growing import in_time
+from harness.steady import Mask
 
 NAME = "steps.parquet"
 ROWS = 20_000  # steps a row group: what is in memory at once
@@ -37,6 +38,8 @@ _FIXED = {
     "tokens": pa.int64(),
     "padding": pa.int64(),
 }
+
+_NUMPY = {pa.float64(): np.float64, pa.int64(): np.int64, pa.int32(): np.int32}
 
 
 class _NewColumn(Exception):
@@ -90,9 +93,10 @@ def _by_role(file: pq.ParquetFile) -> dict[str, Steps]:
     schema = int((file.schema_arrow.metadata or {}).get(b"harness.schema", SCHEMA))
     if schema > SCHEMA:
         raise NewerRecord(f"{NAME} has schema {schema} and this version reads {SCHEMA}: update the harness")
-    missing = sorted(set(_FIXED) - set(names))
-    if missing:
-        raise ValueError(f"it has no column {missing[0]}")
+    kinds = {**_FIXED, **{name: pa.float64() for name in names if name.startswith("phase.") or name == "metric.loss"}}
+    wrong = [name for name, kind in kinds.items() if name not in names or file.schema_arrow.field(name).type != kind]
+    if wrong:
+        raise ValueError(f"column {wrong[0]} is not there, or is no {kinds[wrong[0]]}")
     role, roles = _labels(file, "role")
     of = {name: np.flatnonzero(role == number) for number, name in enumerate(roles)}
     found: dict[str, dict[str, Any]] = {name: {} for name in of}
@@ -124,31 +128,42 @@ def _of_role(values: Any, index: Whole) -> Any:
 
 
 def _numbers(file: pq.ParquetFile, name: str) -> Any:
-    """A column as numbers. Raises ValueError where one is not what every step has."""
-    column = file.read([name]).column(0)
-    values = column.to_numpy()
-    if name in _FIXED and (column.null_count or not np.isfinite(values).all() or (name != "t" and values.min() < 0)):
+    """A column as numbers, NaN where it is empty. Raises ValueError where it holds what is no step's."""
+    values, valid = _values(file.read([name]).column(0))
+    if name in _FIXED and not (valid.all() and np.isfinite(values).all() and (name == "t" or values.min() >= 0)):
         raise ValueError(f"column {name} holds what is no step's")
     return values
 
 
 def _loss(file: pq.ParquetFile) -> Floats:
     """NaN where a step reported none; infinity where it was not finite, which the column spells NaN."""
-    values = file.read(["metric.loss"]).column(0)
-    reported = values.is_valid().to_numpy()
-    loss: Floats = values.to_numpy().astype(np.float64)
-    loss[reported & ~np.isfinite(loss)] = math.inf
-    return loss
+    values, valid = _values(file.read(["metric.loss"]).column(0))
+    return np.where(valid & ~np.isfinite(values), math.inf, values)
 
 
 def _labels(file: pq.ParquetFile, name: str) -> tuple[Whole, list[str]]:
     """A column of texts as indices into its different texts, the first to be seen first."""
-    values = file.read([name]).column(0).unify_dictionaries().combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = values.chunk(0)
-    if values.null_count:
+    column = file.read([name]).column(0).unify_dictionaries()
+    indices, valid = _values(pa.chunked_array([chunk.indices for chunk in column.chunks], pa.int32()))
+    if not valid.all():
         raise ValueError(f"column {name} holds what is no step's")
-    return values.indices.to_numpy().astype(np.int64), values.dictionary.to_pylist()
+    return indices.astype(np.int64), column.chunk(0).dictionary.to_pylist() if len(indices) else []
+
+
+def _values(column: pa.ChunkedArray) -> tuple[Any, Mask]:
+    """A column's numbers, and which of them are there. pyarrow's own ``to_numpy`` takes a second to load pandas."""
+    found, there = [np.zeros(0, _NUMPY[column.type])], [np.zeros(0, dtype=bool)]
+    for chunk in column.chunks:
+        bits, data = chunk.buffers()
+        part = slice(chunk.offset, chunk.offset + len(chunk))
+        values = np.frombuffer(data, _NUMPY[column.type])[part]
+        valid = np.ones(len(chunk), dtype=bool)
+        if bits is not None and chunk.null_count:
+            valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[part].astype(bool)
+            values = np.where(valid, values, math.nan if values.dtype == np.float64 else 0)
+        found.append(values)
+        there.append(valid)
+    return np.concatenate(found), np.concatenate(there)
 
 
 def _write(folder: Path, path: Path, names: tuple[str, ...]) -> int:

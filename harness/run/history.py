@@ -54,11 +54,12 @@ def earlier(runs: Path, folder: RunFolder, work: Work, whenever: bool = False) -
     ``whenever``: those that began after it too. Raises RecordError where ``folder`` is no run.
     """
     mine = _read(folder, work)
+    itself = folder.id if folder.path.resolve().parent == runs.resolve() else None
     found = [
         entry
         for entry in _known(runs, work).values()
         if (entry.work, entry.unit) == (mine.work, mine.unit)
-        and (runs / entry.id).resolve() != folder.path.resolve()
+        and entry.id != itself
         and (whenever or (entry.started_at, entry.id) < (mine.started_at, mine.id))
     ]
     found.sort(key=lambda entry: (entry.started_at, entry.id), reverse=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import numpy as np
 from harness.evidence import Floats, Series
 from harness.run.lines import parsed
 
-MOST = 20_000
-"""Samples of a run that are read: of a longer run, one of every so many. 20,000 are eleven hours of them all."""
+MOST = 5_000
+"""Samples of a run that are read: of a longer run, one of every so many. That is a dozen for each point of a curve."""
 
 
 class _Growing:
@@ -35,13 +34,25 @@ class _Growing:
         t = float(sample["t"])
         if not math.isfinite(t):
             raise ValueError("a sample has a time")
-        for name, value in _flat("", {name: part for name, part in sample.items() if name not in ("schema", "t")}):
+        for group, part in sample.items():
+            if group == "gpus":
+                for place, card in enumerate(part):
+                    self._take(f"gpu.{card.get('index', place)}.", card, t)
+            elif isinstance(part, dict):
+                self._take(f"{group}.", part, t)
+
+    def _take(self, prefix: str, part: dict[str, Any], t: float) -> None:
+        """The numbers of one object, and the reasons that are given as a text."""
+        for key, value in part.items():
+            name = prefix + key
             if isinstance(value, str):
                 self.reasons[name].append((t, frozenset(value.split(",")) if value else frozenset()))
-            else:
-                times, values = self.numbers.setdefault(name, (array("d"), array("d")))
-                times.append(t)
-                values.append(value)
+            elif isinstance(value, int | float) and key != "index":
+                columns = self.numbers.get(name)
+                if columns is None:
+                    columns = self.numbers[name] = (array("d"), array("d"))
+                columns[0].append(t)
+                columns[1].append(value)
 
     def finish(self) -> dict[str, Series]:
         found = {name: Series(*map(_floats, columns)) for name, columns in self.numbers.items()}
@@ -67,20 +78,6 @@ def read_series(path: Path) -> tuple[dict[str, Series], int]:
             except (ValueError, KeyError, TypeError, AttributeError):
                 skipped += 1
     return growing.finish(), skipped
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, float | str]]:
-    """Every number and text below ``value``, named by the way to it. A list of cards is named by their indices."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name == "gpus":
-                for place, card in enumerate(inner):
-                    rest = {key: figure for key, figure in card.items() if key != "index"}
-                    yield from _flat(f"{prefix}gpu.{card.get('index', place)}.", rest)
-            else:
-                yield from _flat(f"{prefix}{name}.", inner)
-    elif isinstance(value, int | float | str):
-        yield prefix[:-1], value if isinstance(value, str) else float(value)
 
 
 def _floats(column: array[float]) -> Floats:

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,6 +116,39 @@ def test_with_columns_no_step_line_is_parsed(tmp_path: Path) -> None:
     assert evidence.finished is not None
     (folder.path / columns.NAME).unlink()
     assert gather(folder).gaps == ("events.jsonl has 40 lines that are no events: left out",)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("t", pa.array(["soon"])),
+        ("tokens", pa.array([1.5])),
+        ("seconds", pa.array([None], pa.float64())),
+        ("seconds", pa.array([-1.0])),
+        ("step", None),
+        ("role", pa.array(["drafter"])),
+        ("device", pa.array([None], pa.dictionary(pa.int32(), pa.string()))),
+        ("phase.data", pa.array([1])),
+    ],
+)
+def test_columns_of_another_shape_are_not_believed(tmp_path: Path, name: str, column: pa.Array | None) -> None:
+    folder = samples.recorded(tmp_path)
+    write_columns(folder.path)
+    table = columns.read_columns(folder.path).slice(0, 1)
+    table = table.drop_columns([name])
+    pq.write_table(table if column is None else table.append_column(name, column), folder.path / columns.NAME)
+    evidence = gather(folder)
+    assert len(evidence.steps["drafter"]) == 40  # from the lines
+    assert evidence.gaps[0].startswith("steps.parquet cannot be read (column ")
+
+
+def test_columns_of_a_later_version_are_refused(tmp_path: Path) -> None:
+    folder = samples.recorded(tmp_path)
+    write_columns(folder.path)
+    table = columns.read_columns(folder.path).replace_schema_metadata({"harness.schema": "2"})
+    pq.write_table(table, folder.path / columns.NAME)
+    with pytest.raises(NewerRecord, match=r"steps.parquet has schema 2 and this version reads 1: update the harness"):
+        gather(folder)
 
 
 def test_lines_that_are_no_steps_are_left_out_alone(tmp_path: Path) -> None:
