@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from harness.comparison import Change, Explanation, History, Judgement, Measured, Side, Suspect
 from harness.explain import accounting, comparable, facts, suspects
 from harness.explain.crashed import crashed
 from harness.explain.judge import MARGIN, judge
 from harness.explain.sentence import Parts, first_sentence
+
+LEAST_START_S = 1.0
+"""Seconds by which a first step must come later before anybody is told: a run of hours does not feel less."""
 
 
 def explain(before: Side, after: Side, history: History | None = None, margin: float = MARGIN) -> Explanation:
@@ -74,7 +78,9 @@ def _judged(before: Side, after: Side, history: History, margin: float, same_uni
     throughput = judge("throughput", *rates, history=history.rates, within=within, margin=margin, interleaved=turns)
     if not same_unit:
         throughput = replace(throughput, words="not compared: one side counts tokens, the other steps")
-    first_step = judge("first step", *firsts, history=history.first_steps, margin=margin, interleaved=turns)
+    soonest = min(chain(*firsts), default=math.inf)
+    first_margin = max(margin, LEAST_START_S / soonest)
+    first_step = judge("first step", *firsts, history=history.first_steps, margin=first_margin, interleaved=turns)
     return throughput, first_step
 
 
