@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from harness.commands.terminal import as_json, err, hashing, say
 from harness.errors import INTERRUPTED, HarnessError, UsageError
 from harness.explained import Group
 from harness.launch import reap_dead, start
+from harness.pin.code import Code
 from harness.places import Places, places, program
 from harness.records import Run
 from harness.run import tags
@@ -25,12 +25,15 @@ from harness.run.interleaved import (
     ENOUGH,
     Contender,
     Turn,
+    code_of,
     contender,
     seconds_left,
     smallest_p,
     turns,
     usual_seconds,
+    with_code,
 )
+from harness.run.runner import Order
 
 SIDES: tuple[Turn, Turn] = ("A", "B")
 
@@ -75,7 +78,8 @@ def ab(
     with hashing(disable=json_) as progress:
         for each in sides.values():
             verified(each.order, where, say, no_verify, progress)
-    match = Match({turn: _tagged(each, _tag(name, turn)) for turn, each in sides.items()}, turns(repeat), where)
+    sides = {turn: _tagged(each, _tag(name, turn)) for turn, each in sides.items()}
+    match = Match(sides, turns(repeat), where, {turn: code_of(each.order, where) for turn, each in sides.items()})
     _show_plan(match, repeat, name, cold)
     try:
         code = _play(match, no_verify)
@@ -98,12 +102,22 @@ class Match:
     sides: dict[Turn, Contender]
     turns: tuple[Turn, ...]
     where: Places
+    code: dict[Turn, Code | None]
     made: dict[Turn, list[Run]] = field(default_factory=lambda: {"A": [], "B": []})
+    took: dict[Turn, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # with all that is around a run
 
     def seconds(self, turn: Turn) -> float | None:
         """How long a run of this side takes: as those made so far, or else as history has it."""
-        took = [seconds for run in self.made[turn] if (seconds := figures.took(run)) is not None]
+        took = self.took[turn]
         return statistics.mean(took) if took else usual_seconds(self.where.runs, self.sides[turn].order.spec.id)
+
+    def order(self, turn: Turn) -> Order:
+        """The next run of this side, with the code as it was when all began."""
+        order = self.sides[turn].order
+        same = with_code(order, self.code[turn], self.where)
+        if same.code_folder != order.code_folder:
+            say(f"the code has changed since the first run: it runs from {same.code_folder}, which has it as it was")
+        return same
 
     def left(self, done: int) -> str:
         """``, about 2:10 left``; empty where nobody knows."""
@@ -126,9 +140,11 @@ def _play(match: Match, no_verify: bool) -> int:
     total = len(match.turns)
     for number, turn in enumerate(match.turns, 1):
         say(f"run {number} of {total}: {turn}, {match.sides[turn].asked}{match.left(number - 1)}{match.so_far()}")
-        order = verified(match.sides[turn].order, match.where, lambda _: None, no_verify)
+        began = time.monotonic()
+        order = verified(match.order(turn), match.where, lambda _: None, no_verify)
         run, mirrored, _ = start(order, match.where, err, quiet_stdout=True, against=False)
         match.made[turn].append(run)
+        match.took[turn].append(time.monotonic() - began)
         if mirrored.startswith("warning"):
             say(mirrored)
         if run.result.status == "killed" and run.result.signal == 2:
@@ -206,13 +222,9 @@ def _say_kept(name: str, where: Places) -> None:
     groups = [tags.tagged(where.runs, _tag(name, turn)) for turn in SIDES]
     for turn, folders in zip(SIDES, groups, strict=True):
         if folders:
-            say(f"kept, {turn}: {_listed([folder.id for folder in folders])}")
+            say(f"kept, {turn}: {', '.join(folder.id for folder in folders)}")
     if all(groups):
         say(f"compare what is there: {_explain(name)}")
-
-
-def _listed(ids: Sequence[str]) -> str:
-    return ", ".join(ids)
 
 
 def _explain(name: str) -> str:

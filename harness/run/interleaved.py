@@ -12,12 +12,14 @@ import math
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from harness.errors import RecordError, UsageError
 from harness.pin.aside import Say, say_on_stderr
+from harness.pin.code import Code, read_code
+from harness.pin.restore import restored
 from harness.places import Places
 from harness.records import Result
 from harness.run.folder import RunFolder, run_folders
@@ -86,6 +88,23 @@ def _again(asked: str, name: str, overrides: Sequence[str], where: Places, cold:
         raise UsageError(f"run {run.id} was made in the image {image.tag}: ask the harness in that image")
     again = plan_rerun(run, overrides, where, cold, say)
     return Contender(asked, again.order, again.remarks)
+
+
+def code_of(order: Order, where: Places) -> Code | None:
+    """The code that a run of ``order`` would have now; None where it is not in git."""
+    return read_code(order.code_folder, (where.runs, where.state))
+
+
+def with_code(order: Order, begun: Code | None, where: Places) -> Order:
+    """``order`` with the code ``begun``: in a worktree of it, where somebody has changed the code since.
+
+    A run of an hour is time enough to edit a file; then the sides would differ by more than they were asked to.
+    """
+    now = code_of(order, where)
+    if begun is None or now is None or (now.commit, now.patch) == (begun.commit, begun.patch):
+        return order
+    tree = restored(begun.root, begun.commit, begun.patch, where.state / "worktrees")
+    return replace(order, code_folder=tree / order.code_folder.resolve().relative_to(begun.root.resolve()))
 
 
 def usual_seconds(runs: Path, spec_id: str) -> float | None:
