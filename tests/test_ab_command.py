@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from harness.run.runner import Order
 from tests import samples
 
 Capture = pytest.CaptureFixture[str]
-RATES = {"": 20_000.0, "slow.forward=0.01": 10_000.0}
 A, B = "toy steps=7", "toy steps=7 slow.forward=0.01"
 
 
@@ -50,13 +49,13 @@ class Runs:
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("COLUMNS", "300")
     made = Runs()
     monkeypatch.setattr(command, "start", made.start)
     monkeypatch.setattr(command, "verified", lambda order, *_: order)
-    yield made
+    return made
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The sides that were to be explained, instead of an explanation."""
     found: list[list[str]] = []
 
-    def explain_sides(before: object, after: object, *options: object) -> int:
+    def explain_sides(before: object, after: object, *_: object) -> int:
         found.append([str(side.name) for side in (before, after)])  # type: ignore[attr-defined]
         found.append([",".join(f.id for f in side.folders) for side in (before, after)])  # type: ignore[attr-defined]
         return 7
@@ -108,7 +107,7 @@ def test_runs_of_both_cold_and_warm_starts_are_said_to_be_so(
     runs: Runs, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     def start(order: Order, where: Places, *_: object, **__: object) -> tuple[Run, str, None]:
-        run, *rest = runs.start(order, where)
+        run = runs.start(order, where)[0]
         first = len(runs.orders) == 1
         summary = replace(run.result.summary, cache_start="cold" if first else "warm")
         return replace(run, result=replace(run.result, summary=summary)), "", None
@@ -215,6 +214,7 @@ ORDER = Order(spec=None, environment=None, code_folder=Path())  # type: ignore[a
 def test_real_runs_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Slower by a known amount: the sides are found to differ, and by which phase."""
     monkeypatch.undo()
+    fast = "toy steps=120 seconds=0.01"
     variables = {
         **os.environ,
         "HARNESS_RUNS": str(tmp_path / "real"),
@@ -224,8 +224,8 @@ def test_real_runs_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         [
             ".venv/bin/harness",
             "ab",
-            "toy steps=120 seconds=0.01",
-            "toy steps=120 seconds=0.01 slow.forward=0.02",
+            fast,
+            f"{fast} slow.forward=0.02",
             "--json",
         ],
         capture_output=True,
