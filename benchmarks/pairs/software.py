@@ -173,7 +173,8 @@ def library_from_outside(plan: Plan, size: float, dice: random.Random) -> Patter
 
 # --- code ------------------------------------------------------------------------------------------------
 
-_PATCHES = (
+_# Uncommitted work twice: it is what a person forgets.
+PATCHES = (
     (
         "loss.py",
         "    return (weights * losses).sum()",
@@ -258,6 +259,7 @@ PACKAGES = (
     ),
 )
 
+# Uncommitted work twice: it is what a person forgets.
 PATCHES = (
     Way("a patch", ("tiny", "toy", "box"), patch, ALL_COMPUTE | grows("data", "other"), 1.03, 4.0),
     Way("a patch", ("tiny", "box"), patch, ALL_COMPUTE | grows("data", "other"), 1.03, 4.0),

@@ -157,6 +157,7 @@ PADDED = (
     Way("toy's padding", ("toy",), toy_padding, grows("padding"), 1.05, 5.0, True),
 )
 
+# The drafter twice: two in three of the pairs of this kind.
 SHAPES = (
     Way("a larger drafter", ("tiny", "box"), shape, grows("forward", "backward", "optimizer"), 1.05, 3.0),
     Way("a larger drafter", ("tiny", "box"), shape, grows("forward", "backward", "optimizer"), 1.05, 3.0),
