@@ -173,8 +173,7 @@ def library_from_outside(plan: Plan, size: float, dice: random.Random) -> Patter
 
 # --- code ------------------------------------------------------------------------------------------------
 
-_# Uncommitted work twice: it is what a person forgets.
-PATCHES = (
+_PATCHES = (
     (
         "loss.py",
         "    return (weights * losses).sum()",
@@ -259,6 +258,7 @@ PACKAGES = (
     ),
 )
 
+# Uncommitted work twice: it is what a person forgets.
 # Uncommitted work twice: it is what a person forgets.
 PATCHES = (
     Way("a patch", ("tiny", "toy", "box"), patch, ALL_COMPUTE | grows("data", "other"), 1.03, 4.0),
