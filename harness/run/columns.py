@@ -107,9 +107,10 @@ def _by_role(file: pq.ParquetFile) -> dict[str, Steps]:
     device, devices = _labels(file, "device")
     loss = _loss(file) if "metric.loss" in names else None
     for name, index in of.items():
-        kept, place = np.unique(_of_role(device, index), return_inverse=True)
-        found[name]["device"] = place.astype(np.int64)
-        found[name]["devices"] = tuple(devices[number] for number in kept)
+        mine = _of_role(device, index)
+        used = np.bincount(mine, minlength=len(devices)) > 0
+        found[name]["device"] = (np.cumsum(used) - 1)[mine]
+        found[name]["devices"] = tuple(devices[number] for number in np.flatnonzero(used))
         found[name]["loss"] = None if loss is None else _of_role(loss, index)
         found[name]["phases"] = {}
     for column in (name for name in names if name.startswith("phase.")):
