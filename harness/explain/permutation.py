@@ -14,11 +14,13 @@ the interval leaves out 0 exactly when p(0) <= level.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.evidence import Floats
 
@@ -63,7 +65,7 @@ def permuted(before: Floats, after: Floats, level: float) -> Permuted:
 
 
 def _agreeing(seen: float, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """The ends of each labelling's interval of shifts; infinite for the real one, and for that with the sides swapped."""
+    """The ends of each labelling's interval of shifts; infinite for the real one, and for it with sides swapped."""
     with np.errstate(divide="ignore", invalid="ignore"):
         one, other = (seen - means) / (1 - weights), (seen + means) / (1 + weights)
     always = np.abs(weights) > 1 - 1e-9
@@ -73,13 +75,18 @@ def _agreeing(seen: float, means: Floats, weights: Floats) -> tuple[Floats, Floa
 
 def _labellings(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     """For each labelling: how many of the after-runs keep their label, and the sum of what is labelled after."""
-    n, size = len(before) + len(after), len(after)
-    pooled = np.concatenate([before, after])
-    if math.comb(n, size) <= MOST_EXACT:
-        flat = itertools.chain.from_iterable(itertools.combinations(range(n), size))
-        chosen = np.fromiter(flat, dtype=np.intp).reshape(-1, size)
-    else:
-        # The labelling seen is one of them, so that p is never 0 (Phipson and Smyth 2010).
-        drawn = np.random.default_rng(5).random((DRAWS - 1, n)).argpartition(size, axis=1)[:, :size]
-        chosen = np.vstack([np.arange(len(before), n), drawn])
-    return (chosen >= len(before)).sum(axis=1, dtype=np.float64), pooled[chosen].sum(axis=1)
+    chosen = _chosen(len(before), len(after))
+    kept = (chosen >= len(before)).sum(axis=1, dtype=np.float64)
+    return kept, np.concatenate([before, after])[chosen].sum(axis=1)
+
+
+@functools.lru_cache(maxsize=4)
+def _chosen(before: int, after: int) -> NDArray[np.intp]:
+    """The runs, of both sides in order, that each labelling calls after: (labellings, after)."""
+    n = before + after
+    if math.comb(n, after) <= MOST_EXACT:
+        flat = itertools.chain.from_iterable(itertools.combinations(range(n), after))
+        return np.fromiter(flat, dtype=np.intp).reshape(-1, after)
+    # The labelling seen is one of them, so that p is never 0 (Phipson and Smyth 2010).
+    drawn = np.random.default_rng(5).random((DRAWS - 1, n)).argpartition(after, axis=1)[:, :after]
+    return np.vstack([np.arange(before, n), drawn])

@@ -43,30 +43,31 @@ class _Level(NamedTuple):
 def find_shifts(evidence: Evidence, state: SteadyState) -> tuple[Shift, ...]:
     """The shifts of the role that ``state`` is of, in the order of time; none for a steady run, or one that drifts."""
     steady = np.flatnonzero(state.steady)
-    seconds, units = state.rows.seconds[steady], state.units[steady]
-    edges = _edges(len(steady))
-    if len(edges) < 2 or seconds.sum() <= 0 or np.any(np.add.reduceat(units, edges[:-1]) <= 0):
-        return ()
-    splits = [_row(seconds, units, edges, index) for index in changepoints(_blocks(seconds, units, edges), LEAST)]
-    levels = _levels(seconds, units, splits)
+    seconds, units, edges = state.rows.seconds[steady], state.units[steady], _edges(len(steady))
+    splits = [_row(seconds, units, edges, index) for index in changepoints(seconds_a_unit(state), LEAST)]
+    levels = _levels(seconds, units, splits) if splits else []
     return tuple(_shift(evidence, state, steady, levels, i, back) for i, back in _paired(levels))
 
 
-def _edges(rows: int) -> Whole:
-    """The first row of each block, and the end."""
-    blocks = min(BLOCKS, max(rows // ROWS_A_BLOCK, min(rows, 40)))
-    return np.linspace(0, rows, blocks + 1).astype(np.int64)
-
-
-def _blocks(seconds: Floats, units: Floats, edges: Whole) -> Floats:
-    """ln(seconds a unit) of each block, without what is rare and far off."""
+def seconds_a_unit(state: SteadyState) -> Floats:
+    """ln(seconds a unit) of each block of steady rows, without what is rare and far off; empty if it says nothing."""
+    seconds, units = state.rows.seconds[state.steady], state.units[state.steady]
+    edges = _edges(len(seconds))
+    if len(edges) < 2 or seconds.sum() <= 0 or np.any(np.add.reduceat(units, edges[:-1]) <= 0):
+        return np.empty(0)
     counted = units > 0
     slowness = seconds[counted] / units[counted]
     place = max(0, math.ceil((1 - RARE) * len(slowness)) - 1)
     bound = float(np.partition(slowness, place)[place])
     kept = np.where(counted, np.minimum(seconds, bound * units), seconds)
     sums = np.maximum(np.add.reduceat(kept, edges[:-1]), np.finfo(float).tiny)
-    return np.log(sums / np.add.reduceat(units, edges[:-1]))
+    return np.asarray(np.log(sums / np.add.reduceat(units, edges[:-1])))
+
+
+def _edges(rows: int) -> Whole:
+    """The first row of each block, and the end."""
+    blocks = min(BLOCKS, max(rows // ROWS_A_BLOCK, min(rows, 40)))
+    return np.linspace(0, rows, blocks + 1).astype(np.int64)
 
 
 def _row(seconds: Floats, units: Floats, edges: Whole, index: int) -> int:
