@@ -43,18 +43,18 @@ class Switch:
     truth: Patterns
 
 
-def _slow(phase: str, kind: str, share: float) -> Switch:
-    return Switch(kind, "toy", {f"slow.{phase}": f"{share * STEP_S:.5f}"}, (f"execution.slow.{phase}",))
+def _slow(phase: str, share: float) -> Switch:
+    return Switch("a phase", "toy", {f"slow.{phase}": f"{share * STEP_S:.5f}"}, (f"execution.slow.{phase}",))
 
 
 TOY = (
-    _slow("data", "data", 0.4),
-    _slow("wait", "data", 0.6),
-    _slow("target", "patch", 0.3),
-    _slow("forward", "patch", 1.2),
-    _slow("backward", "patch", 0.5),
-    _slow("optimizer", "patch", 0.8),
-    _slow("communication", "topology", 0.5),
+    _slow("data", 0.4),
+    _slow("wait", 0.6),
+    _slow("target", 0.3),
+    _slow("forward", 1.2),
+    _slow("backward", 0.5),
+    _slow("optimizer", 0.8),
+    _slow("communication", 0.5),
     Switch("cache", "toy", {"cold_start": "1.5"}, ("execution.cold_start", "observed.cache*", "observed.compile*")),
     Switch(
         "padding",
