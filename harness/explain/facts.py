@@ -82,11 +82,11 @@ def by_kind(found: Sequence[Change]) -> dict[str, tuple[Change, ...]]:
 
 
 def values(runs: Sequence[Measured]) -> dict[str, tuple[Value, ...]]:
-    """What each fact, recorded or observed, was in the runs that have it. None stands for a fact that is absent."""
+    """What each fact, recorded or observed, was in the runs that have it. None and "unknown" are as good as absent."""
     found: dict[str, list[Value]] = {}
     for run in runs:
         for fact, value in (*run.facts.items(), *run.observed.items()):
-            if value is not None:
+            if value is not None and value != "unknown":
                 found.setdefault(fact, []).append(value)
     return {fact: tuple(each) for fact, each in found.items()}
 

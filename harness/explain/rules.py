@@ -81,6 +81,7 @@ class Rule:
     facts: tuple[Condition, ...]
     signs: tuple[Condition, ...]
     needs: tuple[Need, ...]
+    unless: re.Pattern[str]
     phases: tuple[str, ...]
     first: tuple[str, ...]
     spread: str
@@ -89,6 +90,7 @@ class Rule:
     prior: float
     joined: bool
     otherwise: bool
+    by_files: bool
     reason: tuple[str, ...]
     confirm: tuple[str, ...]
     reference: str
@@ -139,8 +141,14 @@ def rules() -> tuple[Rule, ...]:
 
 
 def rules_for(changes: Sequence[Change]) -> list[tuple[Rule, tuple[Change, ...]]]:
-    """Each rule with the changes that it names; one that holds otherwise names only what no other does."""
-    mine = [(rule, tuple(c for c in changes if rule.names(c.fact))) for rule in rules()]
+    """Each rule with the changes that it names; one that holds otherwise names only what no other does.
+
+    What a rule without a prior names is known to do no harm, whatever other rules would make of it.
+    """
+    harmless = [rule for rule in rules() if not rule.prior]
+    changes = [c for c in changes if not any(rule.names(c.fact) for rule in harmless)]
+    held = [rule for rule in rules() if not any(rule.unless.match(c.fact) for c in changes)]
+    mine = [(rule, tuple(c for c in changes if rule.names(c.fact))) for rule in held]
     named = {c.fact for rule, found in mine for c in found if not rule.otherwise}
     return [(r, tuple(c for c in found if c.fact not in named) if r.otherwise else found) for r, found in mine]
 
@@ -170,6 +178,7 @@ def _rule(entry: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rule
         facts=facts,
         signs=conditions("signs"),
         needs=tuple(Need(*text.split(" ", 2)) for text in entry.get("needs", ())),
+        unless=globs(entry.get("unless", ())),
         phases=phases("phases"),
         first=phases("first"),
         spread=entry.get("spread", "any"),
@@ -178,6 +187,7 @@ def _rule(entry: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rule
         prior=entry["prior"],
         joined=entry.get("joined", True),
         otherwise=entry.get("otherwise", False),
+        by_files=entry.get("by_files", False),
         reason=tuple(entry["reason"]),
         confirm=tuple(entry.get("confirm", ())),
         reference=entry.get("reference", ""),

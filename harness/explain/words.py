@@ -8,6 +8,9 @@ from harness import figures
 from harness.explain.facts import are_numbers
 from harness.records import Value
 
+MOST_NAMES = 3
+"""Of a list of files."""
+
 # By the end of a fact's name: the factor, and what is written after the figure.
 _UNITS: tuple[tuple[str, float, str], ...] = (
     ("_share", 100.0, " %"),
@@ -24,6 +27,10 @@ def said(fact: str, value: Value) -> str:
     """The value of a fact with its unit: "353 MB", "63 s", "1,410 MHz", "12 %", "unknown"."""
     if value is None:
         return "unknown"
+    if isinstance(value, str) and fact.endswith(".files"):
+        names = value.split(", ")
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return ", ".join(names[:MOST_NAMES]) + more
     if isinstance(value, str) or not are_numbers([value]):
         return "empty" if value == "" else figures.fact(fact, value)
     number = float(value)
