@@ -80,6 +80,7 @@ def test_a_fall_back_to_dense_attention_is_slower_with_its_suspect(capfd: Captur
     assert (code, found["comparability"], found["verdict"]) == (1, "COMPARABLE", "SLOWER")
     assert found["sentence"].startswith("5.0 times slower: 4.30 Ktok/s instead of 21.5 Ktok/s")
     assert found["suspects"][0]["fact"] == "execution.attention"
+    assert "rerun" not in found["suspects"][0]["confirm"]  # only its record is here
     assert found["ratio"]["value"] == pytest.approx(0.2, rel=0.02)
     assert found["first_step"]["ratio"] is None  # these logs do not say when they began
 
