@@ -193,10 +193,13 @@ class Side:
 
 @dataclass(frozen=True)
 class History:
-    """The figures of other runs of the same workload, on neither side: what a single run is judged against."""
+    """The figures of other runs of the same workload, on neither side: what a single run is judged against.
 
-    rates: tuple[float, ...] = ()  # units a second, steady
-    first_steps: tuple[float, ...] = ()  # seconds to the first step
+    In groups of runs that were executed alike, in one environment: what differs within a group is what nobody chose.
+    """
+
+    rates: tuple[tuple[float, ...], ...] = ()  # units a second, steady
+    first_steps: tuple[tuple[float, ...], ...] = ()  # seconds to the first step
 
 
 @dataclass(frozen=True)

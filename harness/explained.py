@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from harness.explain.judge import MARGIN
 from harness.explain.measure import measure
 from harness.run.folder import RunFolder
 from harness.run.gather import gather
-from harness.run.history import baseline_of, earlier
+from harness.run.history import Past, baseline_of, earlier
 from harness.view.report.page import report
 
 MOST_BEFORE = 20
@@ -67,12 +68,15 @@ def before_of(folder: RunFolder, runs: Path) -> Group | None:
 
 
 def _history(runs: Path, taken: Sequence[RunFolder]) -> History:
-    """The figures of the other runs of the workload of the first run that is there."""
+    """The figures of the other runs of the workload of the first run that is there, by how they were executed."""
     sides = {folder.path.resolve() for folder in taken}
     others = [e for e in earlier(runs, taken[0], work, whenever=True) if e.folder.resolve() not in sides]
+    groups: defaultdict[str, list[Past]] = defaultdict(list)
+    for e in others:
+        groups[e.way].append(e)
     return History(
-        tuple(e.rate for e in others if e.rate is not None),
-        tuple(e.first_step_s for e in others if e.first_step_s is not None),
+        tuple(tuple(e.rate for e in group if e.rate is not None) for group in groups.values()),
+        tuple(tuple(e.first_step_s for e in group if e.first_step_s is not None) for group in groups.values()),
     )
 
 

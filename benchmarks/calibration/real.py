@@ -59,7 +59,7 @@ def calibrate(runs: int, draws: int = 2000) -> Table:
             order = dice.permutation(runs)
             a, history = list(same[order[:side]]), list(same[order[2 * side : 2 * side + HISTORY]])
             for slow, b in ((False, same[order[side : 2 * side]]), (True, slower[dice.permutation(runs)[:side]])):
-                verdict = judge("throughput", a, list(b), history=history if side < 4 else ()).verdict
+                verdict = judge("throughput", a, list(b), history=[history] if side < 4 else ()).verdict
                 called[slow] += verdict == "SLOWER" if slow else verdict in ("SLOWER", "FASTER")
         rows.append((str(side), percent(called[False] / draws), percent(called[True] / draws)))
     return Table(

@@ -99,7 +99,7 @@ def compare(count: int, side: int, relative: bool) -> Table:
 
 def _ours(pair: Pair, slowdown: float) -> bool:
     a, b = (np.log(np.exp(side).mean(axis=1)) for side in (pair.a, pair.b + slowdown))
-    history = rates(pair.history) if len(a) < 4 else []
+    history = [rates(pair.history)] if len(a) < 4 else []
     return judge("throughput", rates(a), rates(b), history=history, margin=0.0).verdict in ("SLOWER", "FASTER")
 
 

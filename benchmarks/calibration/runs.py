@@ -51,7 +51,7 @@ def pairs(family: str, side: int, history: int, count: int) -> Iterator[Judgemen
     for _ in range(count):
         values = RUNS[family](dice, history + 2 * side)
         a, b = abba(values[history:], side)
-        yield judge("throughput", rates(a), rates(b), history=rates(values[:history]))
+        yield judge("throughput", rates(a), rates(b), history=[rates(values[:history])])
 
 
 def found_at(judged: Judgement) -> float:

@@ -63,7 +63,7 @@ def judge(
     before: Sequence[float],
     after: Sequence[float],
     *,
-    history: Sequence[float] = (),
+    history: Sequence[Sequence[float]] = (),
     within: Sequence[float] = (),
     margin: float = MARGIN,
     looks: int = 1,
@@ -71,7 +71,7 @@ def judge(
 ) -> Judgement:
     """``after`` against ``before``: one value a run, positive, in units a second or in seconds to the first step.
 
-    history      the values of other runs in which nothing was changed, on neither side
+    history      the values of other runs, on neither side, in groups within which nothing was changed
     within       relative standard errors of the sides' values within their runs, in any order
     margin       the relative difference below which it is the same
     looks        how often one looks in all, if one looks while runs are added: each at 0.05 / looks (Bonferroni)
@@ -81,7 +81,7 @@ def judge(
     """
     if margin < 0 or looks < 1:
         raise ValueError(f"margin {margin} must not be negative, and looks {looks} at least 1")
-    a, b, others = _logs(before), _logs(after), without_gross(_logs(history))
+    a, b, others = _logs(before), _logs(after), [without_gross(_logs(group)) for group in history]
     runs = (len(a), len(b))
     if not len(a) or not len(b):
         side = "either side" if not len(a) and not len(b) else f"the {'first' if not len(a) else 'second'} side"
@@ -114,8 +114,10 @@ def _logs(values: Sequence[float]) -> Floats:
     return np.log(array)
 
 
-def _rest(figure: Figure, a: Floats, b: Floats, others: Floats, within: Sequence[float], level: float) -> _Rest:
-    own, pooled = spread([a, b]), spread([a, b, others])
+def _rest(
+    figure: Figure, a: Floats, b: Floats, others: Sequence[Floats], within: Sequence[float], level: float
+) -> _Rest:
+    own, pooled = spread([a, b]), spread([a, b, *others])
     if can_reject(len(a), len(b), level):
         p, low, high = permuted(a, b, level)
         return _Rest("tested", low, high, own.sigma, p)
@@ -129,7 +131,9 @@ def _rest(figure: Figure, a: Floats, b: Floats, others: Floats, within: Sequence
         quantile = float(ndtri(1 - level / 2))
     half = quantile * sigma * math.sqrt(1 / len(a) + 1 / len(b))
     change = float(b.mean() - a.mean())
-    return _Rest(basis, change - half, change + half, sigma, others=len(others))
+    return _Rest(
+        basis, change - half, change + half, sigma, others=sum(len(group) for group in others if len(group) > 1)
+    )
 
 
 def _verdict(low: float, high: float, margin: float, more_is_faster: bool) -> Verdict:

@@ -18,7 +18,7 @@ import orjson
 
 from harness.errors import RecordError, UsageError
 from harness.pin.fingerprint import spec_facts
-from harness.records import SCHEMA, Fingerprint, Result, RunSpec, Value
+from harness.records import SCHEMA, Fingerprint, Result, RunSpec, Value, digest
 from harness.run.folder import RunFolder
 from harness.run.lines import parsed
 
@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     started_at: float  # unix seconds
     rate: float | None  # steady units a second; None where it had none, or counted steps
     first_step_s: float | None
+    way: str  # a digest of how it was executed, and in which environment
 
 
 class Past(NamedTuple):
@@ -46,6 +47,7 @@ class Past(NamedTuple):
     folder: Path
     rate: float | None
     first_step_s: float | None
+    way: str  # the same for two runs that were executed alike, in one environment
 
 
 def earlier(runs: Path, folder: RunFolder, work: Work, whenever: bool = False) -> list[Past]:
@@ -63,7 +65,7 @@ def earlier(runs: Path, folder: RunFolder, work: Work, whenever: bool = False) -
         and (whenever or (entry.started_at, entry.id) < (mine.started_at, mine.id))
     ]
     found.sort(key=lambda entry: (entry.started_at, entry.id), reverse=True)
-    return [Past(runs / entry.id, entry.rate, entry.first_step_s) for entry in found]
+    return [Past(runs / entry.id, entry.rate, entry.first_step_s, entry.way) for entry in found]
 
 
 # --- the baseline ----------------------------------------------------------------------------------------
@@ -73,11 +75,11 @@ def set_baseline(runs: Path, folder: RunFolder, work: Work) -> str | None:
     """Hold later runs of the workload of ``folder`` against it. Returns the run that was the baseline before."""
     if folder.path.resolve().parent != runs.resolve():
         raise UsageError(f"{folder.path} is not in {runs}: a baseline is one of the runs that are kept there")
-    digest = _read(folder, work).work
+    mine = _read(folder, work).work
     chosen = _baselines(runs, work)
-    before = chosen.get(digest)
-    rest = {run: at for at, run in chosen.items() if at != digest}
-    _write(runs / BASELINES, {"schema": SCHEMA, "baselines": {**rest, folder.id: digest}})
+    before = chosen.get(mine)
+    rest = {run: at for at, run in chosen.items() if at != mine}
+    _write(runs / BASELINES, {"schema": SCHEMA, "baselines": {**rest, folder.id: mine}})
     return before
 
 
@@ -98,17 +100,17 @@ def _baselines(runs: Path, work: Work) -> dict[str, str]:
     """Workload -> run. The workload of a run that is there is asked anew: the table may speak differently by now."""
     path = runs / BASELINES
     try:
-        written = {str(run): str(digest) for run, digest in parsed(path.read_bytes())["baselines"].items()}
+        written = {str(run): str(known) for run, known in parsed(path.read_bytes())["baselines"].items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} cannot be read ({error}): remove it, and choose baselines anew") from None
     found = {}
-    for run, digest in written.items():
+    for run, known in written.items():
         try:
             found[_read(RunFolder(runs / run), work).work] = run
         except RecordError:  # it is gone, which matters to whoever asks for this workload
-            found[digest] = run
+            found[known] = run
     return found
 
 
@@ -176,7 +178,8 @@ def _read(folder: RunFolder, work: Work) -> Entry:
     summary = result.summary
     unit = "tokens" if summary.tokens or not summary.steps else "steps"
     rate = summary.throughput_tok_s.value if summary.throughput_tok_s else None
-    return Entry(folder.id, work(facts), unit, result.started_at, rate, summary.first_step_s)
+    way = digest([Fingerprint(facts).digest, {k: v for k, v in facts.items() if k.startswith("execution.")}])
+    return Entry(folder.id, work(facts), unit, result.started_at, rate, summary.first_step_s, way)
 
 
 def _json(folder: RunFolder, name: str) -> dict[str, Any]:

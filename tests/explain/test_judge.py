@@ -52,17 +52,17 @@ def test_several_runs_short_of_a_test_are_judged_as_a_t_test_does() -> None:
 
 
 def test_a_single_run_is_judged_by_the_history_at_the_quantile_for_heavy_tails() -> None:
-    judged = judge("throughput", [100], [97], history=EARLIER)
+    judged = judge("throughput", [100], [97], history=[EARLIER])
     half = stats.t.ppf(0.995, 9) * np.std(np.log(EARLIER), ddof=1) * math.sqrt(2)
     assert (judged.basis, judged.verdict) == ("judged", "UNKNOWN")
     assert bounds(judged) == pytest.approx((0.97, 0.97 * math.exp(-half), 0.97 * math.exp(half)))
     assert "of 10 earlier runs" in judged.words
-    assert judge("throughput", [100], [90], history=EARLIER).verdict == "SLOWER"
+    assert judge("throughput", [100], [90], history=[EARLIER]).verdict == "SLOWER"
 
 
 def test_the_spread_within_sides_counts_where_it_is_greater_than_the_history() -> None:
-    tight = judge("throughput", [100, 100.1], [98, 98.1], history=EARLIER)
-    wide = judge("throughput", [90, 110], [88, 108], history=EARLIER)
+    tight = judge("throughput", [100, 100.1], [98, 98.1], history=[EARLIER])
+    wide = judge("throughput", [90, 110], [88, 108], history=[EARLIER])
     assert wide.spread == pytest.approx(np.sqrt(np.mean([np.var(np.log(s), ddof=1) for s in ([90, 110], [88, 108])])))
     assert tight.spread is not None
     assert tight.spread < np.std(np.log(EARLIER), ddof=1)
@@ -78,16 +78,25 @@ def test_four_runs_a_side_are_tested() -> None:
 
 
 def test_errors_within_the_runs_bound_the_spread_from_below() -> None:
-    loose = judge("throughput", [100], [97], history=EARLIER, within=[0.03, 0.04])
+    loose = judge("throughput", [100], [97], history=[EARLIER], within=[0.03, 0.04])
     assert loose.spread == pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))
 
 
 def test_a_gross_run_of_the_history_hides_nothing() -> None:
-    assert judge("throughput", [21_500], [4_300], history=[21_400, 21_300, 21_600, 21_550, 21_450, 4_250]).verdict == (
-        "SLOWER"
-    )
-    often = judge("throughput", [100], [60], history=[100, 60, 101, 61, 99, 59])  # how it runs, and no accident
+    assert judge(
+        "throughput", [21_500], [4_300], history=[[21_400, 21_300, 21_600, 21_550, 21_450, 4_250]]
+    ).verdict == ("SLOWER")
+    often = judge("throughput", [100], [60], history=[[100, 60, 101, 61, 99, 59]])  # how it runs, and no accident
     assert often.verdict == "UNKNOWN"
+
+
+def test_groups_of_the_history_that_were_executed_differently_do_not_spread() -> None:
+    slow = [v / 1.3 for v in EARLIER]
+    apart = judge("throughput", [100], [97], history=[EARLIER, slow, [77.0]])
+    assert apart.spread == pytest.approx(np.std(np.log(EARLIER), ddof=1))
+    assert "of 20 earlier runs" in apart.words
+    together = judge("throughput", [100], [97], history=[[*EARLIER, *slow]])
+    assert together.spread == pytest.approx(np.std(np.log([*EARLIER, *slow]), ddof=1))
 
 
 # --- the verdict -----------------------------------------------------------------------------------------
@@ -146,8 +155,8 @@ def test_settings_that_mean_nothing_are_refused() -> None:
 
 @given(runs, runs, st.lists(rate, max_size=8), st.floats(0.01, 100))
 def test_scaling_changes_nothing(before: list[float], after: list[float], history: list[float], by: float) -> None:
-    one = judge("throughput", before, after, history=history)
-    other = judge("throughput", [by * v for v in before], [by * v for v in after], history=[by * v for v in history])
+    one = judge("throughput", before, after, history=[history])
+    other = judge("throughput", [by * v for v in before], [by * v for v in after], history=[[by * v for v in history]])
     assert bounds(other) == pytest.approx(bounds(one), rel=1e-6)
     assert other.basis == one.basis
 
@@ -156,8 +165,8 @@ def test_scaling_changes_nothing(before: list[float], after: list[float], histor
 def test_swapping_the_sides_inverts_the_ratio_and_turns_the_verdict(
     before: list[float], after: list[float], history: list[float]
 ) -> None:
-    one = judge("throughput", before, after, history=history)
-    other = judge("throughput", after, before, history=history)
+    one = judge("throughput", before, after, history=[history])
+    other = judge("throughput", after, before, history=[history])
     value, low, high = bounds(one)
     assert bounds(other) == pytest.approx((1 / value, 1 / high, 1 / low), rel=1e-9)
     assert (other.verdict, other.basis, other.more_runs) == (OPPOSITE[one.verdict], one.basis, one.more_runs)
@@ -166,15 +175,15 @@ def test_swapping_the_sides_inverts_the_ratio_and_turns_the_verdict(
 
 @given(runs, runs, st.lists(rate, max_size=8))
 def test_the_order_of_runs_changes_nothing(before: list[float], after: list[float], history: list[float]) -> None:
-    one = judge("throughput", before, after, history=history)
-    other = judge("throughput", before[::-1], sorted(after), history=history[::-1])
+    one = judge("throughput", before, after, history=[history])
+    other = judge("throughput", before[::-1], sorted(after), history=[history[::-1]])
     assert bounds(other) == pytest.approx(bounds(one), rel=1e-9)
     assert (other.verdict, other.words) == (one.verdict, one.words)
 
 
 @given(runs, runs, st.lists(rate, max_size=8))
 def test_the_verdict_is_what_the_interval_says(before: list[float], after: list[float], history: list[float]) -> None:
-    judged = judge("throughput", before, after, history=history)
+    judged = judge("throughput", before, after, history=[history])
     value, low, high = bounds(judged)
     assert low <= value * (1 + 1e-9)
     assert value <= high * (1 + 1e-9)

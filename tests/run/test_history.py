@@ -47,6 +47,18 @@ def test_earlier_runs_are_those_of_the_same_work_the_latest_first(tmp_path: Path
     ]  # fmt: skip
 
 
+def test_runs_that_were_executed_alike_in_one_environment_share_a_way(tmp_path: Path) -> None:
+    alike = [run(tmp_path, number, train__seed=number) for number in (1, 2)]
+    other = run(tmp_path, 3)
+    facts = json.loads((other.path / "fingerprint.json").read_text())["facts"]
+    other.write_json("fingerprint.json", {"facts": {**facts, "execution.attention": "dense"}})
+    elsewhere = run(tmp_path, 4)
+    elsewhere.write_json("fingerprint.json", {"facts": {**facts, "environment.python": "3.12.1"}})
+    found = {past.folder: past.way for past in earlier(tmp_path, run(tmp_path, 5), work)}
+    assert len({found[folder.path] for folder in alike}) == 1
+    assert len(set(found.values())) == 3
+
+
 def test_seeds_steps_and_what_follows_from_them_do_not_make_other_work(tmp_path: Path) -> None:
     one = run(tmp_path, 1, train__seed=7, train__steps=9, data__seed=1, data__kind="text", data__digest="a" * 64)
     two = run(tmp_path, 2, data__seed=2, data__kind="text", data__digest="b" * 64)
