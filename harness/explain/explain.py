@@ -73,7 +73,7 @@ def _judged(before: Side, after: Side, history: History, margin: float, same_uni
     sides = (before, after)
     rates = [[m.steady.throughput.value for m in side.runs if m.steady] if same_unit else [] for side in sides]
     firsts = [[m.first_step_s for m in side.runs if m.first_step_s is not None] for side in sides]
-    within = tuple(_within(m) for side in sides for m in side.runs if m.steady)
+    within = tuple(_within(m) for side in sides for m in side.runs if m.steady and not m.shifts)
     turns = _in_turns(before, after)
     throughput = judge("throughput", *rates, history=history.rates, within=within, margin=margin, interleaved=turns)
     if not same_unit:
@@ -93,7 +93,10 @@ def _in_turns(before: Side, after: Side) -> bool | None:
 
 
 def _within(run: Measured) -> float:
-    """Relative standard error of a run's throughput, from its 95 % interval."""
+    """Relative standard error of a run's throughput, from its 95 % interval; of one without shifts.
+
+    A change of level makes that interval wide and is no noise: it is what the run is slow from.
+    """
     assert run.steady is not None
     interval = run.steady.throughput
     return (interval.high - interval.low) / (2 * 1.96 * interval.value)

@@ -16,9 +16,12 @@ Moment = tuple[float, float, float]
 """(begin of the level before, the moment, end of the level after), seconds since the run began."""
 
 NEAR = 0.02
-"""Of the two levels' time: how far from the moment an event may be, but at least ``NEAR_S``."""
+"""Of the shorter level's time: how far from the moment an event may be."""
 
-NEAR_S = 3.0  # telemetry is sampled every two seconds
+NEAR_S = 3.0
+"""As far it may be in any case, but no more than a tenth of the shorter level."""
+
+SAMPLED_S = 2.0
 FEWEST_SAMPLES = 3
 MOST = 6
 
@@ -96,7 +99,7 @@ def _gauges(evidence: Evidence, moment: Moment) -> Iterator[str]:
 def _around(series: Series, moment: Moment) -> tuple[Floats, Floats] | None:
     """The values of equally long stretches before and after the moment, as far as both levels go; None if too few."""
     begin, at, end = moment
-    reach = max(NEAR_S * 2, min(at - begin, end - at))
+    reach = max((FEWEST_SAMPLES + 1) * SAMPLED_S, min(at - begin, end - at))
     known = np.isfinite(series.values)
     t, values = series.t[known], series.values[known]
     before, after = values[(t >= at - reach) & (t < at)], values[(t > at) & (t <= at + reach)]
@@ -107,7 +110,8 @@ def _around(series: Series, moment: Moment) -> tuple[Floats, Floats] | None:
 
 def _events(evidence: Evidence, moment: Moment) -> Iterator[str]:
     begin, at, end = moment
-    near = max(NEAR_S, NEAR * min(at - begin, end - at))
+    shorter = min(at - begin, end - at)
+    near = max(NEAR * shorter, min(NEAR_S, 0.1 * shorter))
     for compile_ in evidence.compiles:
         if compile_.t - compile_.seconds - near <= at <= compile_.t + near:
             why = f" ({compile_.reason})" if compile_.reason else ""

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.series import STEPS, ar1
-from harness.comparison import Shift
+from harness.comparison import Shift, Side
 from harness.evidence import Evidence, Floats, Series, Steps
 from harness.explain.changepoints import changepoints, long_run_deviation, without_outliers
+from harness.explain.explain import explain
+from harness.explain.measure import measure
 from harness.explain.moments import happened
 from harness.explain.shifts import find_shifts
 from harness.records import Checkpoint, Compile, Eval, Note, Result, Run, RunSpec, Value
@@ -219,6 +221,19 @@ def test_a_shift_says_what_happened_at_its_moment() -> None:
         "GPU 0 began to be held back by its temperature",
         "the clock of GPU 0 fell from 2400 MHz to 1600 MHz",
     )
+
+
+def test_an_event_that_is_near_in_seconds_and_far_for_so_short_a_run_is_not_named() -> None:
+    after = Evidence(RUN, {}, evals=(Eval(3.5, "after"),))
+    assert happened(after, (0.5, 2.0, 3.5)) == ()
+
+
+def test_a_run_that_slows_half_way_is_slower_and_not_merely_noisy() -> None:
+    slow = noise(600)
+    slow[300:] += 0.5
+    before, after = (Side(name, (measure(evidence(s)),)) for name, s in (("a", noise(600, seed=4)), ("b", slow)))
+    found = explain(before, after).throughput
+    assert (found.verdict, found.basis, found.spread) == ("SLOWER", "assumed", 0.05)
 
 
 def test_the_order_of_levels_is_the_order_of_time() -> None:
