@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from harness.run.growing import GrowingSteps
 E = TypeVar("E")
 
 STEP = b'{"kind":"step"'
-BUFFER = 1 << 20
+BLOCK = 1 << 18
 NUMBERS = ("t", "seconds", "step", "hits", "misses", "bypasses")
 TEXTS = ("name", "text", "path", "reason", "level")
 
@@ -42,18 +43,29 @@ class Lines:
 def read_lines(path: Path, steps: bool) -> Lines:
     """The events of a file; without its steps where ``steps`` is False. Raises OSError where it cannot be read."""
     found = Lines()
-    with path.open("rb", buffering=BUFFER) as file:
-        for line in file:
-            if line.startswith(STEP) and not steps:
-                continue
-            if not line.endswith(b"\n"):
-                found.torn = True
-                break
-            try:
-                _take(found, parsed(line), steps)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                found.skipped += 1
+    with path.open("rb", buffering=0) as file:
+        rest = b""
+        while block := file.read(BLOCK):
+            whole, end, rest = (rest + block).rpartition(b"\n")
+            if steps or not _steps_alone(whole + end):
+                _take_all(found, whole.split(b"\n") if end else [], steps)
+    found.torn = bool(rest) and (steps or not rest.startswith(STEP))
     return found
+
+
+def _steps_alone(lines: bytes) -> bool:
+    """Whether each of the lines is a step's: counting bytes takes a tenth of the time of looking at lines."""
+    return lines.count(b"\n") == lines.count(b"\n" + STEP) + lines.startswith(STEP)
+
+
+def _take_all(found: Lines, lines: Sequence[bytes], steps: bool) -> None:
+    for line in lines:
+        if line.startswith(STEP) and not steps:
+            continue
+        try:
+            _take(found, parsed(line), steps)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            found.skipped += 1
 
 
 def parsed(line: bytes) -> Any:

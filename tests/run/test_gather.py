@@ -336,12 +336,19 @@ def test_telemetry_is_named_by_the_way_to_it(tmp_path: Path) -> None:
     }
 
 
-def test_of_a_very_long_run_some_samples_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "least", "most"), [(150, 150, 150), (1000, 90, 101), (30_000, 90, 101)])
+def test_of_a_very_long_run_some_samples_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, least: int, most: int
+) -> None:
     monkeypatch.setattr(series, "MOST", 100)
     path = tmp_path / "telemetry.jsonl"
-    path.write_text("".join(json.dumps({"t": 10_000 + n, "cpu": {"use_pct": n % 7}}) + "\n" for n in range(1000)))
-    found, _ = read_series(path)
+    path.write_text("".join(json.dumps({"t": n, "cpu": {"use_pct": n % 7}}) + "\n" for n in range(count)))
+    found, skipped = read_series(path)
     times = found["cpu.use_pct"].t
-    assert 80 <= len(times) <= 100
-    assert np.all(np.diff(times) == times[1] - times[0])
-    assert times[-1] > 10_980
+    assert not skipped
+    assert least <= len(times) <= most
+    assert np.all(np.diff(times) > 0)
+    assert np.all(np.abs(np.diff(times) - count / len(times)) < 0.2 * count / len(times) + 1)
+    assert times[0] == 0
+    assert times[-1] >= 0.97 * (count - 1)
+    assert list(found["cpu.use_pct"].values) == [t % 7 for t in times]
