@@ -45,7 +45,7 @@ def read_series(path: Path) -> tuple[dict[str, Series], int]:
 def _lines(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The complete lines; of a long file, the next one from each of ``MOST`` places that are equally far apart."""
     apart = size // MOST
-    length = len(file.readline())
+    length = max(1, len(file.readline()))
     file.seek(0)
     if apart < 2 * length:
         yield from (line for line in file if line.endswith(b"\n"))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import NewerRecord, RecordError
@@ -225,6 +225,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @settings(max_examples=120)
 @given(harm=st.dictionaries(st.sampled_from(FILES), HARM, max_size=len(FILES)))
+@example(harm={"telemetry.jsonl": "empty", "events.jsonl": "empty"})
+@example(harm=dict.fromkeys(FILES[1:], "missing"))
 def test_any_part_may_be_gone(whole: RunFolder, harm: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name) / whole.id)
