@@ -3,7 +3,8 @@
 A template whose figures are not all known is passed over for the next, so no sentence has a hole in it.
 
     {FACT<} {FACT>} {FACT~}    what a fact was before, is after, and how it moved; the fact may be a glob
-    {FACT?}                    nothing, where the fact is true on a side; else the template is passed over
+    {FACT?}                    nothing, where the fact is true after; else the template is passed over
+    {now}                      nothing, where the later side is the slower one; else the template is passed over
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from harness.explain.words import listed, said, setting
 from harness.records import IMPORTED, Value
 
 MOST_PARTS = 3
+
+AS_IT_WAS = "harness rerun {run} with {asked} as it was ({before})"
+"""What confirms a change of which no rule knows better."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Figures:
         return fact, self.before.get(fact, (None,))[0], self.after.get(fact, (None,))[0]
 
 
-def filled(templates: Sequence[str], words: Mapping[str, str], known: Figures) -> str:
+def filled(templates: Sequence[str], words: Mapping[str, str | None], known: Figures) -> str:
     """The first template of which every figure is known, filled in; "" where none is."""
     for template in templates:
         text = _fill(template, words, known)
@@ -55,12 +59,12 @@ def filled(templates: Sequence[str], words: Mapping[str, str], known: Figures) -
     return ""
 
 
-def _fill(template: str, words: Mapping[str, str], known: Figures) -> str | None:
+def _fill(template: str, words: Mapping[str, str | None], known: Figures) -> str | None:
     holes = []
 
     def figure(match: re.Match[str]) -> str:
         name = match[1]
-        text = words[name] or None if name in words else _figure(name, known)
+        text = words[name] if name in words else _figure(name, known)
         if text is None:
             holes.append(name)
         return text or ""
@@ -76,7 +80,7 @@ def _figure(name: str, known: Figures) -> str | None:
         return None
     fact, before, after = pair
     if name[-1] == "?":
-        return "" if before is True or after is True else None
+        return "" if after is True else None
     if name[-1] == "~":
         return moved(fact, before, after)
     value = before if name[-1] == "<" else after
@@ -95,7 +99,7 @@ def moved(fact: str, before: Value, after: Value) -> str | None:
     return f"{word} {span}" if share > 3 else f"{word} by {figures.percent(share)} ({span})"
 
 
-def words_of(change: Change, grown: Sequence[str]) -> dict[str, str]:
+def words_of(change: Change, grown: Sequence[str] = (), slower: bool = True) -> dict[str, str | None]:
     """What a template may say of the leading change. ``asked`` is its name where it was recorded, not observed."""
     name = setting(change.fact)
     absent = "not set" if change.fact.startswith(("environment.variable.", "environment.cpu.limit")) else "not recorded"
@@ -105,9 +109,11 @@ def words_of(change: Change, grown: Sequence[str]) -> dict[str, str]:
         "after": after,
         "moved": moved(change.fact, change.before, change.after) or f"is {after}, before: {before}",
         "setting": name,
-        "asked": "" if change.kind == "observed" else name,
+        "asked": None if change.kind == "observed" else name.removeprefix("variable."),
         "name": re.sub(r"^(package|variable|loaded|gpu\.\d+|torch)\.", "", name),
         "phases": listed(grown[:MOST_PARTS]),
+        "grew": "grew" if slower else "shrank",
+        "now": "" if slower else None,
     }
 
 
@@ -116,17 +122,23 @@ def confirmed_by(templates: Sequence[str], change: Change, before: Side, after: 
     if not before.runs or not after.runs:
         return ""
     run, (again, earlier) = after.runs[0].run, map(_again, (after.runs[0], before.runs[0]))
-    words = {"run": again, "earlier": earlier, "env": run.spec.env, **words_of(change, ())}
-    words["key"] = words["was"] = ""
-    if words["setting"] in run.spec.config and not change.missing and not change.varies:
-        value = change.before
-        words["key"], words["was"] = words["setting"], str(value).lower() if isinstance(value, bool) else str(value)
-    return filled(templates, words, known)
+    words = {
+        "run": again,
+        "earlier": earlier,
+        "env": run.spec.env or None,
+        "key": None,
+        "was": None,
+        **words_of(change),
+    }
+    key, value = setting(change.fact), change.before
+    if key in run.spec.config and not change.missing and not change.varies:
+        words |= {"key": key, "was": str(value).lower() if isinstance(value, bool) else str(value)}
+    return filled((*templates, AS_IT_WAS), words, known)
 
 
-def _again(measured: Measured) -> str:
-    """The run as ``harness rerun`` takes it; "" for one that happened elsewhere and cannot run again here."""
-    return "" if IMPORTED in measured.facts else measured.run.id
+def _again(measured: Measured) -> str | None:
+    """The run as ``harness rerun`` takes it; None for one that happened elsewhere and cannot run again here."""
+    return None if IMPORTED in measured.facts else measured.run.id
 
 
 def figures_of(growth: Growth, parts: Sequence[Part], unit: str) -> tuple[str, ...]:

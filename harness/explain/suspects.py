@@ -131,7 +131,8 @@ def _suspect(
         (growth_, [p for p in growth_.grown if (growth_.figure, p.phase) in candidate.explains]) for growth_ in grown
     ]
     phases = [("first step: " if g.figure == "first step" else "") + p.phase for g, found in parts for p in found]
-    words = words_of(lead, phases)
+    slower = next(g.slower for g, _ in parts if g.figure in candidate.worth)
+    words = words_of(lead, phases, slower)
     unit = after.runs[0].unit if after.runs else "tokens"
     evidence = [line for g, found in parts for line in figures_of(g, found, unit)]
     mine = replace(known, changes=(lead, *candidate.also, *candidate.signs, *known.changes))

@@ -37,6 +37,8 @@ def said(fact: str, value: Value) -> str:
     for ending, factor, unit in _UNITS:
         if fact.endswith(ending):
             return f"{_short(number * factor)}{unit}"
+    if number == 0 and "bytes" in fact:
+        return "0 bytes"
     if fact.endswith(("compile_s", "eval_s")):
         return figures.duration(number)
     return figures.fact(fact, value)

@@ -39,12 +39,13 @@ class Told:
     facts: Mapping[str, Value] = field(default_factory=dict)
     longer: Mapping[str, float] = field(default_factory=dict)
     first: Mapping[str, float] = field(default_factory=dict)  # times longer
+    new: Mapping[str, float] = field(default_factory=dict)  # phases that COSTS has not, in its unit
     padding: float = 0.0  # tokens beside each useful one
 
 
 def run(name: str, told: Told, recipe: str = "box") -> Measured:
     """One run, measured."""
-    phases = {phase: cost * told.longer.get(phase, 1.0) for phase, cost in COSTS.items()}
+    phases = {**{phase: cost * told.longer.get(phase, 1.0) for phase, cost in COSTS.items()}, **told.new}
     seconds = sum(phases.values()) * (1 + told.padding)
     given = {**BASE, **told.facts}
     first = {part: cost * told.first.get(part, 1.0) for part, cost in FIRST.items()}
@@ -133,4 +134,5 @@ def _split(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Con
     """ln(sum after / sum before) over the parts, by the additive log-mean split (Ang 2004)."""
     a, b = sum(before.values()), sum(after.values())
     mean = a if math.isclose(a, b) else (b - a) / math.log(b / a)
-    return tuple(Contribution(k, (after[k] - before[k]) / mean, None, before[k], after[k]) for k in before)
+    pairs = {k: (before.get(k, 0.0), after.get(k, 0.0)) for k in {**before, **after}}
+    return tuple(Contribution(k, (new - old) / mean, None, old, new) for k, (old, new) in pairs.items())

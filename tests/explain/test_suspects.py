@@ -50,11 +50,15 @@ class Case:
     changed: Mapping[str, tuple[Value, Value]]
     longer: Mapping[str, float] = field(default_factory=dict)
     first: Mapping[str, float] = field(default_factory=dict)
+    new: Mapping[str, float] = field(default_factory=dict)
     padding: float = 0.0
     says: str = ""
 
     def asked(self, faster: bool = False) -> Answer:
-        before, after = Told(told(0, self.changed)), Told(told(1, self.changed), self.longer, self.first, self.padding)
+        before, after = (
+            Told(told(0, self.changed)),
+            Told(told(1, self.changed), self.longer, self.first, self.new, self.padding),
+        )
         return ask(after, before) if faster else ask(before, after)
 
 
@@ -119,11 +123,21 @@ CASES = {
         dict.fromkeys(GPU, 1.3),
         says="its power limit is 300 W, before: 600 W",
     ),
+    "one hot card that the others wait for": Case(
+        "slow-card",
+        {
+            "observed.gpu.clock_min_mhz": (2576.0, 2247.0),
+            "observed.gpu.throttled_share": (0.0, 0.9),
+            "observed.gpu.throttle_reason": (None, "its temperature"),
+        },
+        {"communication": 3.0, "backward": 1.02},
+        says="one GPU is slower than the others, which wait for it: its clock fell by 13 % (from 2576 MHz to 2247 MHz)",
+    ),
     "GPU shared": Case(
         "gpu-shared",
         {"observed.gpu.others_bytes": (5e8, 12e9), "state.gpu.0.processes": (0, 1)},
         dict.fromkeys(GPU, 1.5),
-        says="another process held 12.0 GB of the GPU's memory",
+        says="other processes held 12.0 GB of the GPU's memory",
     ),
     "CPU shared": Case(
         "cpu-shared",
@@ -145,6 +159,16 @@ CASES = {
     ),
     "data workers": Case(
         "data-pipeline", {"execution.data.workers": (8, 1)}, {"data": 12.0}, says="data.workers is 1, before: 8"
+    ),
+    "a slow disk that starves the target": Case(
+        "data-pipeline",
+        {"observed.disk_read_bytes_s": (0.0, 302e6)},
+        {"communication": 40.0},
+        new={"target.data": 20.0, "target.forward": 6.0},
+        says="302 MB/s came from disk, before: 0 bytes, and communication, target.data and target.forward grew",
+    ),
+    "shorter texts": Case(
+        "padding", {"workload.data.digest": ("a" * 64, "b" * 64), "observed.padding_share": (0.0, 0.2)}, padding=0.25
     ),
     "padding": Case(
         "padding",
@@ -180,6 +204,15 @@ CASES = {
     "devices": Case(
         "topology", {"execution.devices": ("drafter:cuda:5-7", "drafter:cuda:6-7")}, {"communication": 3.0, "wait": 8.0}
     ),
+    "fewer drafters": Case(
+        "fewer-devices",
+        {"execution.devices": ("drafter:cuda:5-7", "drafter:cuda:6-7"), "observed.devices": (3, 2)},
+        dict.fromkeys(COSTS, 1.5),
+        says="2 devices share the work, before: 3",
+    ),
+    "a narrow link": Case(
+        "gpu-link", {"state.gpu.6.pcie.width": (16, 4)}, {"communication": 5.0}, says="4 lanes wide, before: 16"
+    ),
     "evaluation": Case(
         "evaluation",
         {"observed.evals_per_1000_steps": (1.0, 20.0), "observed.eval_s": (9.0, 9.0)},
@@ -188,7 +221,10 @@ CASES = {
     "checkpoints": Case("checkpoints", {"execution.checkpoint_every": (1000, 20)}, {"unaccounted": 9.0}),
     "logging": Case("logging", {"execution.log_every": (100, 1)}, {"unaccounted": 5.0}),
     "swap": Case(
-        "memory", {"observed.memory.swap_bytes": (0.0, 9e9)}, dict.fromkeys(COSTS, 2.0), says="9.0 GB of swap in use"
+        "memory",
+        {"observed.memory.swap_bytes": (0.0, 9e9)},
+        dict.fromkeys(COSTS, 2.0),
+        says="9.0 GB of swap were in use, before: 0 bytes",
     ),
     "allocator": Case(
         "memory", {"observed.alloc_retries": (0, 120)}, dict.fromkeys(GPU, 1.4), says="ask again 120 times, before: 0"
@@ -243,6 +279,49 @@ def test_harmless_changes_are_listed_and_not_suspected_beside_it(case: Case) -> 
     assert not named & {"environment.package.certifi", "environment.package.rich", "workload.seed"}
     assert {"environment.package.certifi", "workload.seed"} <= {c.fact for c in found.also_changed}
     assert not named & {c.fact for c in found.also_changed}
+
+
+@pytest.mark.parametrize(
+    ("files", "longer", "suspected"),
+    [
+        ("README.md, tests/dflash/test_loss.py", {"forward": 1.5}, False),
+        ("experiments/dflash/loss.py", {"forward": 1.5}, True),
+        ("README.md, experiments/dflash/loss.py", {"forward": 1.5}, True),
+        ("experiments/dflash/loss.py", {"data": 9.0}, False),
+        ("experiments/dflash/data.py", {"data": 9.0}, True),
+        ("experiments/dflash/train.py", {"data": 9.0}, True),
+    ],
+)
+def test_a_patch_touches_what_its_files_are(files: str, longer: Mapping[str, float], suspected: bool) -> None:
+    changed: dict[str, tuple[Value, Value]] = {"code.patch.sha256": ("a", "b"), "observed.patch.files": (None, files)}
+    found = ask(Told(told(0, changed)), Told(told(1, changed), longer))
+    assert ("code.patch.sha256" in found.names) is suspected
+
+
+def test_of_two_patches_the_files_that_only_one_has_count() -> None:
+    before = {"code.patch.sha256": "a", "observed.patch.files": "README.md, model.py"}
+    after = {"code.patch.sha256": "b", "observed.patch.files": "model.py"}
+    assert ask(Told(before), Told(after, {"forward": 1.5})).suspects == ()
+    same = {**after, "observed.patch.files": "README.md, model.py"}
+    assert ask(Told(before), Told(same, {"forward": 1.5})).names == ["code.patch.sha256"]
+
+
+def test_a_commit_may_have_changed_any_file() -> None:
+    changed: dict[str, tuple[Value, Value]] = {
+        "code.commit": ("a", "b"),
+        "code.patch.sha256": ("a", "b"),
+        "observed.patch.files": (None, "README.md"),
+    }
+    assert ask(Told(told(0, changed)), Told(told(1, changed), {"forward": 1.5})).names[0] == "code.commit"
+
+
+def test_a_change_is_one_suspect_whatever_rules_name_it() -> None:
+    """A clock that fell on all cards fell on the slowest too; memory that dense attention takes is no neighbour's."""
+    for case in CASES.values():
+        found = case.asked()
+        named = [c.fact for s in found.suspects for c in (s.change, *s.also)]
+        assert len({s.change.fact for s in found.suspects}) == len(found.suspects)
+        assert not {s.change.fact for s in found.suspects[1:]} & {c.fact for c in found.suspects[0].also}, named
 
 
 def test_words_are_of_suspicion_and_never_of_cause() -> None:
@@ -378,6 +457,13 @@ def test_what_would_confirm_it_is_a_command_where_there_is_one() -> None:
     assert found.suspects[0].confirm.startswith("harness rerun a0 ")
 
 
+def test_no_command_has_a_hole_in_it() -> None:
+    for case in CASES.values():
+        for faster in (False, True):
+            for suspect in case.asked(faster).suspects:
+                assert not re.search(r"=( |$)|\(\)|None|  ", f"{suspect.confirm} {suspect.reason}."), suspect
+
+
 def test_evidence_has_the_figures() -> None:
     found = CASES["toy's switch"].asked()
     assert found.suspects[0].evidence == ("forward: 14.0 ms per Ktok before, 21.0 after",)
@@ -385,7 +471,10 @@ def test_evidence_has_the_figures() -> None:
 
 @given(st.sampled_from(list(CASES.values())), st.randoms(use_true_random=False))
 def test_the_order_of_facts_changes_nothing(case: Case, dice: object) -> None:
-    before, after = Told(told(0, case.changed)), Told(told(1, case.changed), case.longer, case.first, case.padding)
+    before, after = (
+        Told(told(0, case.changed)),
+        Told(told(1, case.changed), case.longer, case.first, case.new, case.padding),
+    )
     changes = list(facts.changes(side("a", before), side("b", after)))
     expected = ask(before, after, changes)
     dice.shuffle(changes)  # type: ignore[attr-defined]
@@ -466,7 +555,7 @@ def test_a_setting_is_not_taken_for_another(fact: str) -> None:
     wanted = {
         "execution.topology": {"topology"},
         "execution.log_every": {"logging"},
-        "execution.devices": {"topology"},
+        "execution.devices": {"topology", "fewer-devices"},
         "execution.device": {"device"},
     }
     assert {rule.id for rule in rules() if rule.names(fact) and not rule.otherwise} == wanted[fact]
