@@ -137,11 +137,11 @@ def _sorted_out(found: Iterable[Figures]) -> tuple[list[Figures], list[Figures],
         if each.bar:
             now = each.step
         if each.evaluated:
-            evaluations.append(replace(each, step=each.step if each.step is not None else now))
+            evaluations.append(each if each.step is not None else replace(each, step=now))
         elif each.step is None and numbered and now is None:
             unread.add(each.line)
         elif each.counts or each.bar:
-            _add(rows, replace(each, step=each.step if each.step is not None else now))
+            _add(rows, each if each.step is not None else replace(each, step=now))
     return rows, evaluations, unread
 
 
@@ -198,7 +198,7 @@ def _days_joined(rows: list[Figures], begin: float | None) -> list[Figures]:
             if before is not None and row.stamp < before - _DAY / 2 and row.stamp < _DAY:
                 days += 1
             before = row.stamp
-            row = replace(row, stamp=row.stamp + days * _DAY)
+            row = replace(row, stamp=row.stamp + days * _DAY) if days else row
         joined.append(row)
     return joined
 
