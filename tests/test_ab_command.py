@@ -14,9 +14,10 @@ import pytest
 
 from harness.cli import main
 from harness.commands import ab as command
+from harness.launch import Outcome
 from harness.pin import code
 from harness.places import Places, places
-from harness.records import Interval, Result, Run, Status
+from harness.records import Interval, Result, Status
 from harness.run import tags
 from harness.run.folder import run_folders
 from harness.run.interleaved import code_of, with_code
@@ -34,7 +35,7 @@ class Runs:
         self.orders: list[Order] = []
         self.fate: Callable[[int], tuple[Status, int | None]] = lambda _: ("finished", None)
 
-    def start(self, order: Order, where: Places, *_: object, **__: object) -> tuple[Run, str, None]:
+    def start(self, order: Order, where: Places, *_: object, **__: object) -> Outcome:
         self.orders.append(order)
         number = len(self.orders)
         folder = samples.recorded(where.runs, f"20261129-10{number:04}-toy-aaaa")
@@ -45,7 +46,7 @@ class Runs:
         rate = Interval(value, 0.99 * value, 1.01 * value)
         result = Result(status, None, signal, "it broke", 1.0, 21.0, replace(samples.summary(), throughput_tok_s=rate))
         folder.write_json("result.json", result.to_json())
-        return folder.load(), "", None
+        return Outcome(folder.load(), "", None)
 
 
 @pytest.fixture(autouse=True)
@@ -106,11 +107,11 @@ def test_two_of_one_kind_are_said_to_be_so(asked: list[list[str]], capfd: Captur
 def test_runs_of_both_cold_and_warm_starts_are_said_to_be_so(
     runs: Runs, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
-    def start(order: Order, where: Places, *_: object, **__: object) -> tuple[Run, str, None]:
-        run = runs.start(order, where)[0]
+    def start(order: Order, where: Places, *_: object, **__: object) -> Outcome:
+        run = runs.start(order, where).run
         first = len(runs.orders) == 1
         summary = replace(run.result.summary, cache_start="cold" if first else "warm")
-        return replace(run, result=replace(run.result, summary=summary)), "", None
+        return Outcome(replace(run, result=replace(run.result, summary=summary)), "", None)
 
     monkeypatch.setattr(command, "start", start)
     main(["ab", A, B, "--repeat", "2"])
@@ -142,7 +143,7 @@ def test_what_is_there_is_kept_when_a_run_fails(
 
 
 def test_ctrl_c_between_two_runs_keeps_them_too(runs: Runs, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
-    def interrupted(order: Order, where: Places, *_: object, **__: object) -> tuple[Run, str, None]:
+    def interrupted(order: Order, where: Places, *_: object, **__: object) -> Outcome:
         if runs.orders:
             raise KeyboardInterrupt
         return runs.start(order, where)

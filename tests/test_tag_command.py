@@ -9,10 +9,10 @@ import pytest
 
 from harness.cli import main
 from harness.commands import running
+from harness.launch import Outcome
 from harness.mirror import content
 from harness.mirror.tracking import _source_digest
 from harness.places import places
-from harness.records import Run
 from harness.run import tags
 from harness.run.folder import run_folders
 from harness.run.runner import Order
@@ -77,9 +77,9 @@ def test_mlflow_is_told_of_tags_and_of_a_change_of_them(tmp_path: Path) -> None:
 def test_a_run_is_tagged_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[Order] = []
 
-    def started(order: Order, *_: object) -> tuple[Run, str]:
+    def started(order: Order, *_: object) -> Outcome:
         orders.append(order)
-        return samples.recorded(places().runs, f"20261129-12000{len(orders)}-toy-aaaa").load(), ""
+        return Outcome(samples.recorded(places().runs, f"20261129-12000{len(orders)}-toy-aaaa").load(), "", None)
 
     monkeypatch.setattr(running, "start", started)
     assert main(["run", "toy", "--tag", "one", "--tag", "two", "--tag", "one", "--json"]) == 0
