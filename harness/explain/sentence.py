@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import figures
-from harness.comparison import Contribution, Judgement, Shift, Side, Suspect
+from harness.comparison import UNACCOUNTED, Contribution, Judgement, Shift, Side, Suspect
 from harness.explain.comparable import Compared
 from harness.explain.crashed import Crash
 
@@ -86,7 +86,7 @@ def _moment(parts: Parts) -> str:
 
 def _grown(parts: Parts) -> str:
     """The phase that gave most to the difference, where one did."""
-    with_share = [c for c in parts.contributions if c.share is not None and c.share > 0]
+    with_share = [c for c in parts.contributions if c.share is not None and c.share > 0 and c.phase != UNACCOUNTED]
     if not with_share:
         return ""
     most = max(with_share, key=lambda c: c.share or 0.0)

@@ -9,6 +9,7 @@ import pytest
 
 from harness.comparison import Explanation
 from harness.explained import Group, answer
+from harness.records import Value
 from tests.explain.box import COLD, Told, run
 
 FX = (
@@ -34,7 +35,11 @@ def explained(runs: Path, before: Told, after: Told) -> Explanation:
 
 def test_different_work_is_no_regression(tmp_path: Path) -> None:
     """21.5 against 12.8 Ktok/s: 902,000 samples and balanced heads against 1,100,000 and full query heads."""
-    other = {"workload.data.sequences": 1_100_000, "workload.data.digest": "e" * 64, "workload.model.heads": "full"}
+    other: dict[str, Value] = {
+        "workload.data.sequences": 1_100_000,
+        "workload.data.digest": "e" * 64,
+        "workload.model.heads": "full",
+    }
     found = explained(tmp_path, Told(), Told(rate=12_800.0, facts=other))
     assert found.comparability == "NOT_COMPARABLE"
     assert found.sentence.startswith("This is not the same work")
