@@ -98,7 +98,7 @@ def _by_role(file: pq.ParquetFile) -> dict[str, Steps]:
     if wrong:
         raise ValueError(f"column {wrong[0]} is not there, or is no {kinds[wrong[0]]}")
     role, roles = _labels(file, "role")
-    of = {name: np.flatnonzero(role == number) for number, name in enumerate(roles)}
+    of = {name: index for number, name in enumerate(roles) if len(index := np.flatnonzero(role == number))}
     found: dict[str, dict[str, Any]] = {name: {} for name in of}
     for column in ("t", "seconds", "step", "tokens", "padding"):
         values = _numbers(file, column)
