@@ -29,7 +29,7 @@ RUNS = {"toy": 4, "tiny": 2}
 STEP_S = 0.01
 BASE: Mapping[str, dict[str, str]] = {
     "toy": {"seconds": str(STEP_S), "steps": "150", "tokens": "1000"},
-    "tiny": {"train.steps": "120", "threads": "1", "data.sequences": "64", "eval.prompts": "2"},
+    "tiny": {"train.steps": "80", "threads": "1", "data.sequences": "64", "eval.prompts": "2"},
 }
 
 
