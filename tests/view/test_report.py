@@ -446,3 +446,11 @@ def test_no_meaning_is_in_colour_alone() -> None:
     assert float(thick[1]) >= 2 * float(thin[1])  # the two sides also differ in how thick they are drawn
     changes = [row[1] for row in rows_of(paged(explanations.different_work()), "waterfall")[2:-1]]
     assert all(change[0] in "+-0" for change in changes)
+
+
+def test_a_ruler_has_room_for_a_margin_of_more_than_all() -> None:
+    """A first step of half a second may come two seconds later and count as the same; margins are factors."""
+    ruler = page.ruler(Judgement("first step", "SAME", "assumed", Interval(1.2, 0.8, 1.8), margin=2.2))
+    assert ruler is not None
+    assert 0 < ruler.margin_low < ruler.low < ruler.same < ruler.value < ruler.high < ruler.margin_high < 100
+    assert ruler.margin_low + ruler.margin_high == pytest.approx(2 * ruler.same, abs=0.1)

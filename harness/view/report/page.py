@@ -110,7 +110,7 @@ def ruler(figure: Judgement) -> Ruler | None:
         return None
     margin = max(figure.margin, 1e-3)
     left, right = (
-        math.log(pick(ends)) for pick, ends in ((min, (ratio.low, 1 - margin)), (max, (ratio.high, 1 + margin)))
+        math.log(pick(ends)) for pick, ends in ((min, (ratio.low, 1 / (1 + margin))), (max, (ratio.high, 1 + margin)))
     )
     pad = 0.08 * (right - left)
     left, right = left - pad, right + pad
@@ -118,7 +118,7 @@ def ruler(figure: Judgement) -> Ruler | None:
     def at(value: float) -> float:
         return round(100 * (math.log(value) - left) / (right - left), 2)
 
-    return Ruler(at(ratio.low), at(ratio.value), at(ratio.high), at(1.0), at(1 - margin), at(1 + margin))
+    return Ruler(at(ratio.low), at(ratio.value), at(ratio.high), at(1.0), at(1 / (1 + margin)), at(1 + margin))
 
 
 # --- the waterfalls --------------------------------------------------------------------------------------
