@@ -13,7 +13,7 @@ from harness.explain.crashed import crashed
 from harness.explain.judge import MARGIN, judge
 from harness.explain.sentence import Parts, first_sentence
 
-LEAST_START_S = 1.0
+LEAST_START_S = 0.25
 """Seconds by which a first step must come later before anybody is told: a run of hours does not feel less."""
 
 
@@ -31,15 +31,11 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     steady_parts = accounting.contributions(before, after, throughput) if same_unit else ()
     first_parts = accounting.first_step_contributions(before, after, first_step)
     crash = crashed(before, after, changes) if before.failed or after.failed else None
-    named: tuple[Suspect, ...]
-    left_over: tuple[str, ...]
+    grown = (throughput, first_step, steady_parts, first_parts)
+    named, rest = suspects.suspects(changes, *grown, before, after)
+    left_over = suspects.unexplained(named, *grown)
     if compared.comparability == "NOT_COMPARABLE":
         throughput, first_step = _not_judged(throughput), _not_judged(first_step)
-        named, rest, left_over = (), changes, ()
-    else:
-        grown = (throughput, first_step, steady_parts, first_parts)
-        named, rest = suspects.suspects(changes, *grown, before, after)
-        left_over = suspects.unexplained(named, *grown)
     if crash is not None:
         named = _ranked((*crash.suspects, *named))
     parts = Parts(before, after, compared, throughput, first_step, steady_parts, named, crash)

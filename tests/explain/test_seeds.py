@@ -51,7 +51,7 @@ def test_different_work_is_no_regression(tmp_path: Path) -> None:
     assert "1,100,000" in reasons
     assert "balanced" in reasons
     assert found.verdict == "UNKNOWN"
-    assert found.suspects == ()
+    assert found.suspects[0].change.kind == "workload"
     assert found.fair_pair
 
 
