@@ -127,7 +127,7 @@ def box(dice: random.Random) -> Plan:
         config={**spec.config, "train.steps": steps, "train.batch": batch, **BOX_SETTINGS},
         kinds={**spec.kinds, **dict.fromkeys(BOX_SETTINGS, "execution")},
         facts={**_box_facts(), **_commit(dice)},
-        told=dict(_BOX_TOLD),
+        told=dict(_box()["told"]),
         roles={
             "drafter": RolePlan(DRAFTERS, drafter),
             "target": RolePlan(TARGETS, {n: s * scale for n, s in target.items()}),
@@ -163,16 +163,12 @@ BOX_SETTINGS: dict[str, Value] = {
     "data.packing": True,
 }
 
-_BOX_TOLD: dict[str, Value] = {
-    "workload.data.digest": digest("902K samples"),
-    "workload.data.sequences": 902_000,
-    "workload.target.digest": digest("Qwen3.6-27B"),
-    "workload.target.parameters": 27_358_000_000,
-    "workload.model.parameters": 1_731_000_000,
-    "execution.attention.used": "flex",
-    "execution.compile.used": "inductor",
-    "execution.device.used": "cuda",
-}
+
+@cache
+def _box() -> dict[str, dict[str, Value]]:
+    """``{"facts", "card", "told", "loaded"}``: made up, under the names that ``harness/pin`` gives."""
+    data: dict[str, dict[str, Value]] = json.loads(Path(__file__).with_name("box.json").read_text("utf-8"))
+    return data
 
 
 @cache
@@ -185,77 +181,17 @@ def _box_facts() -> dict[str, Value]:
     lock, packages = _box_lock()
     facts: dict[str, Value] = {**packages, "environment.lock": lock, "environment.gpu.count": CARDS}
     for card in range(CARDS):
-        facts |= {f"environment.gpu.{card}.{name}": value for name, value in _CARD.items()}
+        facts |= {f"environment.gpu.{card}.{name}": value for name, value in _box()["card"].items()}
         facts[f"context.gpu.{card}.uuid"] = f"GPU-{digest(['card', card])[:8]}-0000-0000-0000-{digest(card)[:12]}"
         facts[f"context.gpu.{card}.bus"] = f"00000000:{card + 1:02X}:00.0"
         for other in range(card + 1, CARDS):
             same = card // 4 == other // 4
             facts[f"environment.gpu.{card}.link.{other}"] = "NUMA node" if same else "between sockets"
-    for library, owner in _LOADED.items():
+    for library, owner in _box()["loaded"].items():
         facts[f"state.loaded.{library}"] = (
             f"{owner} {packages[f'environment.package.{owner}']} sha256:{digest(owner)[:12]}"
         )
-    return {**_BOX, **facts}
-
-
-_CARD: dict[str, Value] = {
-    "name": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-    "memory.bytes": 102_641_958_912,
-    "capability": "12.0",
-    "power.limit_w": 600.0,
-    "ecc": True,
-    "mig": False,
-    "clock.sm.max_mhz": 3090,
-    "clock.memory.max_mhz": 14001,
-    "pcie.generation.max": 5,
-    "pcie.width.max": 16,
-    "vbios": "98.02.52.00.02",
-    "persistence": True,
-}
-
-_LOADED = {
-    "libcudnn.so.9": "nvidia-cudnn-cu13",
-    "libnccl.so.2": "nvidia-nccl-cu13",
-    "libcublas.so.13": "nvidia-cublas",
-    "libtorch_cuda.so": "torch",
-}
-
-_BOX: dict[str, Value] = {
-    "context.cache.root": "/home/dev/dflash/.harness/caches/cu130",
-    "context.code.root": "/home/dev/dflash",
-    "context.cwd": "/home/dev/dflash",
-    "context.environment": "cu130",
-    "context.host": "box",
-    "context.python": "/home/dev/dflash/.harness/envs/cu130/bin/python",
-    "environment.container": "lxc",
-    "environment.cpu.architecture": "x86_64",
-    "environment.cpu.boost": "1",
-    "environment.cpu.cores": 32,
-    "environment.cpu.count": 64,
-    "environment.cpu.governor": "performance",
-    "environment.cpu.limit": 48.0,
-    "environment.cpu.model": "AMD EPYC 9355 32-Core Processor",
-    "environment.cpu.usable": 64,
-    "environment.cuda": "13.0",
-    "environment.doctor": "nothing found",
-    "environment.gpu.driver": "580.95.05",
-    "environment.gpu.driver_cuda": "13.0",
-    "environment.kernel": "6.8.12-15-pve",
-    "environment.libc": "glibc 2.39",
-    "environment.memory.bytes": 515_000_000_000,
-    "environment.os": "Ubuntu 24.04.3 LTS",
-    "environment.python": "3.11.13",
-    "environment.python.compiler": "GCC 13.3.0",
-    "environment.python.implementation": "CPython",
-    "environment.shm.bytes": 257_500_000_000,
-    "environment.torch.build": "2.14.1+cu130",
-    "environment.torch.commit": digest("torch 2.14.1")[:40],
-    "environment.variable.NCCL_DEBUG": "WARN",
-    "environment.variable.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-    "environment.variable.OMP_NUM_THREADS": "8",
-    "environment.virtual": "none",
-    "state.doctor.files": 31_402,
-}
+    return {**_box()["facts"], **facts}
 
 
 # --- parts -----------------------------------------------------------------------------------------------
