@@ -50,7 +50,7 @@ def measure(share: float, toys: int) -> Iterator[Table]:
     yield from runs.tables(runs.cells(int(1000 * share)))
     for side in (1, 4):
         for relative in (False, True):
-            yield rivals.compare(int(500 * share), side, relative)
+            yield rivals.compare(int(300 * share), side, relative)
     yield inside.false_alarms(int(200 * share))
     yield inside.power(max(20, int(40 * share)))
     if toys:

@@ -6,9 +6,8 @@ overlapping by half (seeded intervals, Kovacs et al. 2023, Biometrika 110), are 
 over the threshold the narrowest gives a change point, and the intervals that hold it are done (narrowest over
 threshold, Baranowski, Chen and Fryzlewicz 2019, JRSS B 81): a narrow interval holds one jump, and little drift.
 
-Real series of step times are autocorrelated, have outliers and drift, so that
+Real series of step times are autocorrelated and drift, so that
 
-- a value far off its running median is pulled in to it (Hampel 1974) before anything is computed;
 - sigma is the long-run deviation: from medians of differences of neighbouring window means, over windows of 1, 2, 4,
   ... values, the largest of them (as MOSUM, Eichinger and Kirch 2018). It grows with correlation, and a few jumps
   do not move a median;
@@ -28,7 +27,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from harness.evidence import Floats
 
@@ -54,11 +52,10 @@ class _Found(NamedTuple):
     split: int
 
 
-def changepoints(values: Floats, least: float) -> list[int]:
-    """The indices, ascending, at which a new level of ``values`` (n,) begins; levels differ by ``least`` or more."""
-    if len(values) < FEWEST:
+def changepoints(x: Floats, least: float) -> list[int]:
+    """The indices, ascending, at which a new level of ``x`` (n,) begins; levels differ by ``least`` or more."""
+    if len(x) < FEWEST:
         return []
-    x = without_outliers(values)
     sigma = long_run_deviation(x)
     threshold = THRESHOLD * (1 + SHORT / len(x)) * sigma * math.sqrt(2 * math.log(len(x)))
     sums = np.concatenate([[0.0], np.cumsum(x)])
@@ -72,14 +69,6 @@ def changepoints(values: Floats, least: float) -> list[int]:
         if not any(one.start < split < one.end for split in splits):
             splits.append(one.split)
     return _kept(x, sums, sorted(splits), threshold, sigma, least)
-
-
-def without_outliers(values: Floats, reach: int = 3) -> Floats:
-    """``values`` (n,), those more than 3 deviations off the median of their ``2 reach + 1`` neighbours pulled in."""
-    middle = np.median(sliding_window_view(np.pad(values, reach, mode="reflect"), 2 * reach + 1), axis=1)
-    off = values - middle
-    bound = 3 * _NORMAL * float(np.median(np.abs(off)))
-    return np.asarray(middle + np.clip(off, -bound, bound))
 
 
 def long_run_deviation(x: Floats) -> float:

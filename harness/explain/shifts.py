@@ -3,8 +3,8 @@
 The steady rows are made into at most 400 blocks of equally many rows, each ``ln(seconds / units)``, a row in 50 or less
 that is far slower than all others counting as the slowest of those: a checkpoint or a stall is no change of level.
 ``changepoints.py`` finds where the level jumps, and the row is then found among those of the blocks beside it: the
-split with the least absolute deviations from the two levels (as asv's step detection; Killick and Eckley's PELT does
-the same with squares). A level that comes back ends its shift.
+split with the least absolute deviations from the two levels, as in asv's step detection. A level that comes back ends
+its shift.
 
 Limits: a stretch shorter than 1 % of the run, and a change of less than 2 %, are not seen; of a run of 100 steps only
 a change that is many times its noise.
