@@ -17,7 +17,6 @@ from harness.explain.measure import measure
 from harness.run.folder import RunFolder
 from harness.run.gather import gather
 from harness.run.history import Past, baseline_of, earlier
-from harness.view.report.page import report
 
 MOST_BEFORE = 20
 """Earlier runs of a workload that stand for "before", where no baseline is chosen."""
@@ -82,6 +81,8 @@ def _history(runs: Path, taken: Sequence[RunFolder]) -> History:
 
 def keep(explanation: Explanation, folder: RunFolder) -> None:
     """Write the explanation of a run into its folder: the page for people, the JSON for programs."""
+    from harness.view.report.page import report  # jinja2 is loaded only for a page
+
     page = report(explanation)
     folder.write_json("explanation.json", explanation.to_json())
     aside = folder.path / ".explanation.html"
