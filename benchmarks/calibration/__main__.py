@@ -48,9 +48,8 @@ def main(quick: bool, toys: int, as_json: bool, write: bool) -> None:
 def measure(share: float, toys: int) -> Iterator[Table]:
     """Every table; ``share`` of the full number of simulations."""
     yield from runs.tables(runs.cells(int(1000 * share)))
-    for side in (1, 4):
-        for relative in (False, True):
-            yield rivals.compare(int(300 * share), side, relative)
+    settings = [(side, relative) for side in (1, 4) for relative in (False, True)]
+    yield from rivals.tables([rivals.score(int(300 * share), *setting) for setting in settings])
     yield inside.false_alarms(int(200 * share))
     yield inside.power(max(20, int(40 * share)))
     if toys:

@@ -9,7 +9,8 @@ way counts, and no margin.
 A method's own threshold says little, so each is also set to the threshold at which it finds the slowdown as often as
 ``judge`` does, and its false alarms are counted there. Nobody who uses it has that threshold: it comes from the truth.
 The slowdown is of one size for all pairs, or as many times the run-to-run spread of each pair's workload: which
-difference means anything depends on the workload, and a threshold that suits one does not suit the next.
+difference means anything depends on the workload, and a threshold that suits one does not suit the next. The last
+table is the fair one: a method has one threshold, whatever it is used on.
 """
 
 from __future__ import annotations
@@ -55,6 +56,19 @@ class Rival(NamedTuple):
     slower: Floats
 
 
+class Scores(NamedTuple):
+    """What ``judge`` calls different, and how sure the rivals are, in one setting."""
+
+    setting: str
+    same: Floats
+    slower: Floats
+    rivals: tuple[Rival, ...]
+
+    @property
+    def names(self) -> set[str]:
+        return {rival.name for rival in self.rivals}
+
+
 def make(count: int, side: int, relative: bool) -> list[Pair]:
     """``count`` pairs over all families, which take turns."""
     dice = np.random.default_rng([13, side])
@@ -72,29 +86,47 @@ def make(count: int, side: int, relative: bool) -> list[Pair]:
     return pairs
 
 
-def compare(count: int, side: int, relative: bool) -> Table:
-    """Who calls what, with ``side`` runs a side, and a slowdown of one size or ``relative`` to each one's spread."""
+def score(count: int, side: int, relative: bool) -> Scores:
+    """Every method on the same pairs, ``side`` runs a side, slowed by one size or ``relative`` to each one's spread."""
     pairs = make(count, side, relative)
-    ours_same, ours_slower = (np.array([_ours(p, by * p.slowdown) for p in pairs]) for by in (0, 1))
-    power = float(ours_slower.mean())
+    same, slower = (np.array([_ours(p, by * p.slowdown) for p in pairs]) for by in (0, 1))
     rivals = [_on_steps("Mann-Whitney on steps", _mann_whitney, pairs), _on_steps("t-test on steps", _t_test, pairs)]
     if side > 1:
         rivals.append(_otava("Otava on runs", pairs, lambda x: np.log(np.exp(x).mean(axis=1)), near=0))
     rivals.append(_otava("Otava on steps", pairs, _in_blocks, near=N_STEPS // BLOCK // 4))
-    rows: list[tuple[str, ...]] = [
-        ("judge", percent(float(ours_same.mean())), percent(power), percent(float(ours_same.mean())), "-")
-    ]
-    rows += [_row(rival, power) for rival in rivals]
-    few = f", and {HISTORY} runs of history for judge" if side < 4 else ""
     size = f"{SPREADS:.0f} run-to-run spreads of the workload" if relative else percent(SLOWDOWN)
+    return Scores(f"{side} run{'s' if side > 1 else ''} a side, slowed by {size}", same, slower, tuple(rivals))
+
+
+def tables(found: Sequence[Scores]) -> list[Table]:
+    """One for each setting, and one of all of them, for which each method has one threshold."""
+    return [*(_table(each.setting, [each]) for each in found), _table("all of these together", found)]
+
+
+def _table(name: str, found: Sequence[Scores]) -> Table:
+    """A rival that is not in every setting is held against ``judge`` in those in which it is."""
+    rows: list[tuple[str, ...]] = [_of_judge("judge", found)]
+    for rival in dict.fromkeys(r.name for each in found for r in each.rivals):
+        those = [(each, next(r for r in each.rivals if r.name == rival)) for each in found if rival in each.names]
+        if len(those) < len(found):
+            rows.append(_of_judge(f"judge, where {rival}", [each for each, _ in those]))
+        same, slower = (np.concatenate([getattr(r, which) for _, r in those]) for which in ("same", "slower"))
+        power = float(np.mean(np.concatenate([each.slower for each, _ in those])))
+        rows.append(_row(Rival(rival, those[0][1].usual, same, slower), power))
+    count = sum(len(each.same) for each in found)
     return Table(
-        title=f"Others on the same series, {side} run{'s' if side > 1 else ''} a side, slowed by {size}",
-        note=f"{count} pairs over all families, {N_STEPS} steps a run{few}; the slowdown is {size}. "
-        "At equal power: with the threshold at which it finds the slowdown as often as judge, as nearly as its "
-        "thresholds go (the power reached is given).",
+        title=f"Others on the same series: {name}",
+        note=f"{count} pairs over all families, {N_STEPS} steps a run; judge has {HISTORY} runs of history where a "
+        "side has fewer than 4. At equal power: with the threshold at which it finds the slowdown as often as judge, as "
+        "nearly as its thresholds go (the power reached is given); nobody who uses it knows that threshold.",
         header=("method", "false alarms", "finds", "false alarms at equal power", "power reached"),
         rows=tuple(rows),
     )
+
+
+def _of_judge(name: str, found: Sequence[Scores]) -> tuple[str, ...]:
+    same, slower = (float(np.mean(np.concatenate([getattr(e, which) for e in found]))) for which in ("same", "slower"))
+    return (name, percent(same), percent(slower), percent(same), percent(slower))
 
 
 def _ours(pair: Pair, slowdown: float) -> bool:
