@@ -16,7 +16,7 @@ from harness.explain.judge import MARGIN
 from harness.explain.measure import measure
 from harness.run.folder import RunFolder
 from harness.run.gather import gather
-from harness.run.history import Past, baseline_of, earlier
+from harness.run.history import Past, baseline_of, earlier, way_of
 
 MOST_BEFORE = 20
 """Earlier runs of a workload that stand for "before", where no baseline is chosen."""
@@ -58,12 +58,22 @@ def differences(before: Side, after: Side, everything: bool = False) -> tuple[Ch
 
 
 def before_of(folder: RunFolder, runs: Path) -> Group | None:
-    """What a run is held against: its workload's baseline, else the runs of the same workload before it, else None."""
+    """What a run is held against: its workload's baseline, else runs of the same workload before it, else None.
+
+    Of those, the ones that were executed alike, in one environment; else the latest, and what was executed as it was:
+    runs of several ways together would hide what each of them does.
+    """
     chosen = baseline_of(runs, folder, work)
     if chosen is not None and chosen.path.resolve() != folder.path.resolve():
         return Group(f"baseline {chosen.id}", (chosen,))
-    past = [RunFolder(e.folder) for e in earlier(runs, folder, work)[:MOST_BEFORE]]
-    return Group(f"{len(past)} earlier run{'s' if len(past) > 1 else ''} of it", tuple(past)) if past else None
+    past = earlier(runs, folder, work)
+    if not past:
+        return None
+    ways = [e.way for e in past]
+    way = mine if (mine := way_of(folder, work)) in ways else ways[0]
+    alike = [RunFolder(e.folder) for e in past if e.way == way][:MOST_BEFORE]
+    how = "executed alike" if way == mine else "the latest"
+    return Group(f"{len(alike)} earlier run{'s' if len(alike) > 1 else ''} of it, {how}", tuple(alike))
 
 
 def _history(runs: Path, taken: Sequence[RunFolder]) -> History:

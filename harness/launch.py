@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -73,10 +74,20 @@ def _against_baseline(folder: RunFolder, where: Places, console: Console) -> Exp
             return None
         console.print(f"holding it against {before.name} ...", style="dim", markup=False)
         found = explained.answer(before, explained.Group(folder.id, (folder,)), where.runs)
+        explained.keep(found, folder)
     except HarnessError as error:
         console.print(f"not held against its baseline: {error}", style="yellow", markup=False)
         return None
-    explained.keep(found, folder)
+    except Exception as error:  # a fault of ours must not take the report of hours of training along
+        log = folder.path / "explanation.log"
+        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        fault = f"{type(error).__name__}: {error}"
+        console.print(
+            f"not held against its baseline, by a fault of the harness: {fault}; see {log}",
+            style="yellow",
+            markup=False,
+        )
+        return None
     return found
 
 

@@ -68,6 +68,11 @@ def earlier(runs: Path, folder: RunFolder, work: Work, whenever: bool = False) -
     return [Past(runs / entry.id, entry.rate, entry.first_step_s, entry.way) for entry in found]
 
 
+def way_of(folder: RunFolder, work: Work) -> str:
+    """How a run was executed, as in ``Past.way``. Raises RecordError where the folder is no run."""
+    return _read(folder, work).way
+
+
 # --- the baseline ----------------------------------------------------------------------------------------
 
 
