@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.explain.comparable import work
+from harness.explain.comparing.comparable import work
 from harness.places import places
 from harness.records import Fingerprint, Finished, Interval, Result, RunSpec, Started, Step, Summary, Value
 from harness.run import columns

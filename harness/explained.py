@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from harness.comparison import Change, Explanation, History, Measured, Side
 from harness.errors import UsageError
-from harness.explain import facts
-from harness.explain.comparable import work
+from harness.explain.comparing import facts
+from harness.explain.comparing.comparable import work
 from harness.explain.explain import explain
-from harness.explain.judge import MARGIN
-from harness.explain.measure import measure
+from harness.explain.judging.judge import MARGIN
+from harness.explain.measuring.measure import measure
 from harness.run.folder import RunFolder
 from harness.run.gather import gather
 from harness.run.history import Past, baseline_of, earlier, way_of

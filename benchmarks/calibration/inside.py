@@ -9,7 +9,7 @@ from benchmarks.calibration.series import STEPS, Floats
 from benchmarks.calibration.tables import Table, percent
 from harness.comparison import Shift
 from harness.evidence import Evidence, Steps
-from harness.explain.shifts import find_shifts, seconds_a_unit
+from harness.explain.measuring.shifts import find_shifts, seconds_a_unit
 from harness.records import Result, Run, RunSpec
 from harness.steady import SteadyState, steady_state
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.calibration.runs import HISTORY
 from benchmarks.calibration.tables import Table, percent
-from harness.explain.judge import judge
-from harness.explain.measure import measure
+from harness.explain.judging.judge import judge
+from harness.explain.measuring.measure import measure
 from harness.places import places
 from harness.run.folder import RunFolder
 from harness.run.gather import gather

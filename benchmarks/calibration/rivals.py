@@ -27,7 +27,7 @@ from scipy import stats
 from benchmarks.calibration.runs import HISTORY, abba, rates
 from benchmarks.calibration.series import RUNS, STEPS, Floats
 from benchmarks.calibration.tables import Table, percent
-from harness.explain.judge import judge
+from harness.explain.judging.judge import judge
 from harness.pin import venvs
 
 N_STEPS = 200
@@ -117,8 +117,8 @@ def _table(name: str, found: Sequence[Scores]) -> Table:
     return Table(
         title=f"Others on the same series: {name}",
         note=f"{count} pairs over all families, {N_STEPS} steps a run; judge has {HISTORY} runs of history where a "
-        "side has fewer than 4. At equal power: with the threshold at which it finds the slowdown as often as judge, as "
-        "nearly as its thresholds go (the power reached is given); nobody who uses it knows that threshold.",
+        "side has fewer than 4. At equal power: with the threshold at which it finds the slowdown as often as judge, "
+        "as nearly as its thresholds go (the power reached is given); nobody who uses it knows that threshold.",
         header=("method", "false alarms", "finds", "false alarms at equal power", "power reached"),
         rows=tuple(rows),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.calibration.series import RUNS, Floats
 from benchmarks.calibration.tables import Table, percent
 from harness.comparison import Judgement
-from harness.explain.judge import ASSUMED, MARGIN, judge
+from harness.explain.judging.judge import ASSUMED, MARGIN, judge
 
 SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 HISTORY = 14

@@ -12,8 +12,8 @@ from harness import explained
 from harness.commands.terminal import as_json, err, out, print_json
 from harness.comparison import Explanation
 from harness.errors import UsageError
-from harness.explain.comparable import work
-from harness.explain.judge import MARGIN
+from harness.explain.comparing.comparable import work
+from harness.explain.judging.judge import MARGIN
 from harness.explained import Group, Say
 from harness.places import Places, places
 from harness.run import history

@@ -8,10 +8,12 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 from harness.comparison import Change, Explanation, History, Judgement, Measured, Side, Suspect
-from harness.explain import accounting, comparable, facts, suspects
-from harness.explain.crashed import crashed
-from harness.explain.judge import MARGIN, judge
+from harness.explain.comparing import comparable, facts
+from harness.explain.failing.crashed import crashed
+from harness.explain.judging import accounting
+from harness.explain.judging.judge import MARGIN, judge
 from harness.explain.sentence import Parts, first_sentence
+from harness.explain.suspecting import suspects
 
 LEAST_START_S = 0.25
 """Seconds by which a first step must come later before anybody is told: a run of hours does not feel less."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from harness import figures
 from harness.comparison import UNACCOUNTED, Contribution, Judgement, Shift, Side, Suspect
-from harness.explain.comparable import Compared
-from harness.explain.crashed import Crash
+from harness.explain.comparing.comparable import Compared
+from harness.explain.failing.crashed import Crash
 
 
 @dataclass(frozen=True)

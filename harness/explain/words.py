@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import figures
-from harness.explain.facts import are_numbers
+from harness.explain.comparing.facts import are_numbers
 from harness.records import Value
 
 MOST_NAMES = 3

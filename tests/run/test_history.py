@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import RecordError, UsageError
-from harness.explain.comparable import work
+from harness.explain.comparing.comparable import work
 from harness.records import Value, digest
 from harness.run import history
 from harness.run.folder import RunFolder

@@ -1,0 +1,1 @@
+"""What differs between two sides, and whether they did the same work."""

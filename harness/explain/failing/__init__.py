@@ -1,0 +1,1 @@
+"""How a run failed, and what a good run beside it says."""

@@ -1,0 +1,1 @@
+"""Slower or not, and the exact split of a difference over phases."""

@@ -1,0 +1,1 @@
+"""One run: what its series show, reduced to what a comparison needs."""

@@ -1,0 +1,1 @@
+"""Which of the changes can have made grow what grew."""
