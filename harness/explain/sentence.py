@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness import figures
 from harness.comparison import UNACCOUNTED, Contribution, Judgement, Shift, Side, Suspect
 from harness.explain.comparing.comparable import Compared
 from harness.explain.failing.crashed import Crash
+
+BETWEEN = "observed.between_steps_share"
+BREAKS = {
+    "observed.evals_per_1000_steps": "it evaluated more often",
+    "observed.checkpoints_per_1000_steps": "it wrote more checkpoints",
+}
+
+LEAST_BETWEEN = 0.05
+"""Of a run's time, from which on more of it between the steps is told at once."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ def first_sentence(parts: Parts) -> str:
         return _different_work(parts)
     if parts.throughput.ratio is None and parts.first_step.ratio is None:
         return _ended(f"There is nothing to compare: {_why_nothing(parts)}")
-    said = [_steady(parts), _start(parts), _suspect(parts)]
+    said = [_steady(parts), _between(parts), _start(parts), _suspect(parts)]
     text = "; ".join(part for part in said if part)
     if parts.compared.comparability == "CONFOUNDED":
         text += f"; but {parts.compared.reasons[0]}, so the difference may not be what you changed"
@@ -91,6 +101,28 @@ def _grown(parts: Parts) -> str:
         return ""
     most = max(with_share, key=lambda c: c.share or 0.0)
     return f", {figures.digits(100 * (most.share or 0), 2)} % of it in {most.phase}"
+
+
+def _between(parts: Parts) -> str:
+    """Time that passed between steps is in no step's seconds, so the steady speed does not show it."""
+    shares = [[m.observed.get(BETWEEN) for m in side.runs] for side in (parts.before, parts.after)]
+    known = [[share for share in side if isinstance(share, int | float)] for side in shares]
+    if not all(known):
+        return ""
+    before, after = (median(side) for side in known)
+    if after - before < LEAST_BETWEEN:
+        return ""
+    often = [name for fact, name in BREAKS.items() if _more(parts, fact)]
+    by = f" ({' and '.join(often)})" if often else ""
+    was, now = (f"{figures.digits(100 * share, 2)} %" for share in (before, after))
+    return f"but {now} of its time passed between the steps, before: {was}{by}"
+
+
+def _more(parts: Parts, fact: str) -> bool:
+    """Whether something came more often after than before."""
+    found = [[m.observed.get(fact) for m in side.runs] for side in (parts.before, parts.after)]
+    before, after = ([v for v in side if isinstance(v, int | float)] for side in found)
+    return bool(after) and median(after) > (median(before) if before else 0)
 
 
 def _start(parts: Parts) -> str:

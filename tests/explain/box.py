@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.records import (
     CacheState,
+    Checkpoint,
     Compile,
     Event,
     Fingerprint,
@@ -66,6 +67,7 @@ class Told:
     stderr: str = ""
     warning: str = ""
     seed: int = 1
+    pause_s: float = 0.0  # after each tenth step, for a checkpoint
 
 
 def run(runs: Path, name: str, told: Told) -> RunFolder:
@@ -109,6 +111,9 @@ def _events(told: Told) -> list[Event]:
         phases = {name: share * seconds for name, share in told.phases.items()}
         t += seconds
         said.append(Step(t, number, "drafter", "cuda:5", seconds, tokens, 400, phases, {"loss": 4.0}))
+        if told.pause_s and number % 10 == 0:
+            t += told.pause_s
+            said.append(Checkpoint(t, f"step-{number}.safetensors", number))
     return said if told.stderr else [*said, Finished(t + 1)]
 
 

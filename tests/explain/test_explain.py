@@ -87,3 +87,14 @@ def test_whatever_is_gone_there_is_an_answer_or_one_line(tmp_path: Path, count: 
             assert found.sentence.endswith(".")
             assert any("missing" in note for note in found.notes), found.notes
         shutil.rmtree(folder.path)
+
+
+def test_time_between_the_steps_is_told(tmp_path: Path) -> None:
+    """The steps are as quick as before, and the run takes twice as long: it stops to write checkpoints."""
+    usual = run(tmp_path, "20261101-100000-qwen-aaaa", Told())
+    pausing = run(tmp_path, "20261102-100000-qwen-bbbb", Told(pause_s=6.0, seed=2))
+    found = answer(Group("usual", (usual,)), Group("pausing", (pausing,)), tmp_path)
+    assert "of its time passed between the steps" in found.sentence
+    assert "it wrote more checkpoints" in found.sentence
+    back = answer(Group("pausing", (pausing,)), Group("usual", (usual,)), tmp_path)
+    assert "between the steps" not in back.sentence
