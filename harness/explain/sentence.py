@@ -100,7 +100,8 @@ def _grown(parts: Parts) -> str:
     if not with_share:
         return ""
     most = max(with_share, key=lambda c: c.share or 0.0)
-    return f", {figures.digits(100 * (most.share or 0), 2)} % of it in {most.phase}"
+    share = most.share or 0.0
+    return f", {'all' if share > 0.995 else f'{figures.digits(100 * share, 2)} %'} of it in {most.phase}"
 
 
 def _between(parts: Parts) -> str:
