@@ -128,3 +128,21 @@ def test_bad_input_is_one_line(runs: Path, say: Say, arguments: tuple[str, ...],
     assert (code, shown) == (2, "")
     assert why in said
     assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("spec", "why"), [("{", "spec.json"), ('{"schema": 99}', "schema 99")])
+def test_a_run_that_cannot_be_read_is_no_slow_run(runs: Path, say: Say, spec: str, why: str) -> None:
+    """Exit code 1 would make ``git bisect`` blame the commit."""
+    made(runs, 1)
+    (made(runs, 2).path / "spec.json").write_text(spec)
+    code, shown, said = say("explain", "@2", "@1")
+    assert (code, shown) == (2, "")
+    assert why in said
+
+
+def test_a_page_that_cannot_be_written(runs: Path, say: Say) -> None:
+    made(runs, 1)
+    made(runs, 2)
+    code, _, said = say("explain", "@2", "@1", "--html", "/dev/full")
+    assert code == 2
+    assert "/dev/full" in said

@@ -11,7 +11,7 @@ import click
 from harness import explained
 from harness.commands.terminal import as_json, err, out, print_json
 from harness.comparison import Explanation
-from harness.errors import UsageError
+from harness.errors import RecordError, UsageError
 from harness.explain.comparing.comparable import work
 from harness.explain.judging.judge import MARGIN
 from harness.explained import Group, Say
@@ -87,7 +87,10 @@ def explain_sides(
     if html is not None:
         from harness.view.report.page import report  # jinja2 is loaded only for a page
 
-        html.write_text(report(found), encoding="utf-8")
+        try:
+            html.write_text(report(found), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--html {html} cannot be written: {error.strerror}") from None
     if json_:
         print_json(found.to_json())
     else:
@@ -160,4 +163,7 @@ def _before(after: Group, where: Places) -> Group:
 def _reading() -> Iterator[Say]:
     """Progress while runs are read: a long run takes seconds."""
     with err.status("reading ...") as status:
-        yield status.update
+        try:
+            yield status.update
+        except RecordError as error:  # a run that cannot be read is a wrong request, not a slow run
+            raise UsageError(str(error)) from None

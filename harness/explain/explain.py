@@ -12,7 +12,7 @@ from harness.explain.comparing import comparable, facts
 from harness.explain.failing.crashed import crashed
 from harness.explain.judging import accounting
 from harness.explain.judging.judge import MARGIN, judge
-from harness.explain.sentence import Parts, first_sentence
+from harness.explain.sentence import Parts, first_sentence, steady
 from harness.explain.suspecting import suspects
 
 LEAST_START_S = 0.25
@@ -35,6 +35,8 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     crash = crashed(before, after, changes) if before.failed or after.failed else None
     grown = (throughput, first_step, steady_parts, first_parts)
     named, rest = suspects.suspects(changes, *grown, before, after)
+    if throughput.verdict in ("SLOWER", "FASTER"):  # hours of training come before minutes of starting
+        named = _ranked(sorted(named, key=lambda suspect: not steady(suspect)))
     left_over = suspects.unexplained(named, *grown)
     if compared.comparability == "NOT_COMPARABLE":
         throughput, first_step = _not_judged(throughput), _not_judged(first_step)

@@ -43,7 +43,7 @@ def first_sentence(parts: Parts) -> str:
         return _different_work(parts)
     if parts.throughput.ratio is None and parts.first_step.ratio is None:
         return _ended(f"There is nothing to compare: {_why_nothing(parts)}")
-    said = [_steady(parts), _between(parts), _start(parts), _suspect(parts)]
+    said = [_steady(parts), _between(parts), _start(parts), _suspect(parts), _running(parts)]
     text = "; ".join(part for part in said if part)
     if parts.compared.comparability == "CONFOUNDED":
         text += f"; but {parts.compared.reasons[0]}, so the difference may not be what you changed"
@@ -91,7 +91,8 @@ def _moment(parts: Parts) -> str:
         return ""
     worst: Shift = min(falls, key=lambda shift: shift.after / shift.before)
     matched = f" ({worst.matched[0]})" if worst.matched else ""
-    return f", from step {worst.step:,} on{matched}"
+    fell = f"from {_rate(parts, worst.before)} to {_rate(parts, worst.after)}"
+    return f" on the whole: at step {worst.step:,} it fell {fell}{matched}"
 
 
 def _grown(parts: Parts) -> str:
@@ -132,14 +133,30 @@ def _start(parts: Parts) -> str:
         return ""
     word = "later" if judged.verdict == "SLOWER" else "sooner"
     pair = f"after {figures.duration(judged.after)} instead of {figures.duration(judged.before)}"
-    return f"the first step came {word}, {pair}"
+    own = next((s for s in parts.suspects if not steady(s)), None)
+    apart = own is not None and any(steady(s) for s in parts.suspects)
+    return f"the first step came {word}, {pair}" + (f" (suspect: {own.reason})" if own and apart else "")
 
 
 def _suspect(parts: Parts) -> str:
+    """The first suspect of the steady speed; where that does not differ, of the first step."""
     if not parts.suspects:
         differs = {parts.throughput.verdict, parts.first_step.verdict} & {"SLOWER", "FASTER"}
         return "nothing recorded explains it" if differs else ""
-    return f"first suspect: {parts.suspects[0].reason}"
+    first = next((s for s in parts.suspects if steady(s)), None)
+    if first is None and parts.throughput.verdict in ("SLOWER", "FASTER"):
+        return f"nothing recorded explains that; suspect of the first step: {parts.suspects[0].reason}"
+    return f"first suspect: {(first or parts.suspects[0]).reason}"
+
+
+def steady(suspect: Suspect) -> bool:
+    """Whether it can have touched the steady speed, and not the first step alone."""
+    return not suspect.phases or any(not phase.startswith("first step: ") for phase in suspect.phases)
+
+
+def _running(parts: Parts) -> str:
+    going = [m.run.id for side in (parts.before, parts.after) for m in side.runs if m.run.result.status == "running"]
+    return f"{going[0]} is still running, and is taken as it stands" if going else ""
 
 
 def _why_nothing(parts: Parts) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,8 +15,9 @@ from harness.comparison import Explanation, Measured, Side
 from harness.errors import HarnessError
 from harness.explain.explain import explain
 from harness.explained import Group, answer, measured
-from harness.records import Fingerprint
-from tests.explain.box import Told, run
+from harness.records import Fingerprint, Value
+from harness.run.folder import RunFolder
+from tests.explain.box import COLD, Told, run
 
 FILES = ("fingerprint.json", "events.jsonl", "caches.json", "result.json", "steps.parquet", "spec.json", "stderr.log")
 SLOW = Told(rate=12_800.0, facts={"execution.threads": 2}, seed=3)
@@ -98,3 +100,30 @@ def test_time_between_the_steps_is_told(tmp_path: Path) -> None:
     assert "it wrote more checkpoints" in found.sentence
     back = answer(Group("pausing", (pausing,)), Group("usual", (usual,)), tmp_path)
     assert "between the steps" not in back.sentence
+
+
+def test_what_touches_the_first_step_alone_is_not_the_suspect_of_a_slow_run(tmp_path: Path) -> None:
+    cold = run(tmp_path, "20261101-100000-qwen-aaaa", Told(cache=COLD, compile_s=300.0))
+    warm = run(tmp_path, "20261102-100000-qwen-bbbb", Told(rate=12_800.0, facts={"execution.threads": 2}, seed=2))
+    facts = {"execution.threads": 16}
+    cold.write_json("fingerprint.json", {**(cold.read_json("fingerprint.json") or {}), "facts": with_(cold, facts)})
+    found = answer(Group("cold", (cold,)), Group("warm", (warm,)), tmp_path)
+    assert found.suspects[0].change.fact == "execution.threads"
+    said = found.sentence
+    assert "first step came sooner" in said
+    assert said.index("cache") < said.index("first suspect")
+
+
+def with_(folder: RunFolder, facts: Mapping[str, Value]) -> dict[str, Value]:
+    recorded: dict[str, Value] = (folder.read_json("fingerprint.json") or {})["facts"]
+    return {**recorded, **facts}
+
+
+def test_a_run_that_goes_on_is_said_to(tmp_path: Path) -> None:
+    done = run(tmp_path, "20261101-100000-qwen-aaaa", Told())
+    going = run(tmp_path, "20261102-100000-qwen-bbbb", Told(rate=12_800.0))
+    result = going.read_json("result.json") or {}
+    going.write_json("result.json", {**result, "status": "running", "exit_code": None})
+    with going.held():
+        found = answer(Group("done", (done,)), Group("going", (going,)), tmp_path)
+    assert "still running" in found.sentence
