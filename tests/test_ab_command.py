@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from harness.launch import Outcome
 from harness.pin import code
 from harness.places import Places, places
 from harness.records import Interval, Result, Status
-from harness.run import tags
+from harness.run import process, tags
 from harness.run.folder import run_folders
 from harness.run.interleaved import code_of, with_code
 from harness.run.runner import Order
@@ -153,6 +155,32 @@ def test_ctrl_c_between_two_runs_keeps_them_too(runs: Runs, monkeypatch: pytest.
     said = capfd.readouterr().err
     assert "kept, A: 20261129-100001-toy-aaaa" in said
     assert "compare what is there" not in said  # there is nothing of B
+
+
+@pytest.mark.parametrize("taken", [process.signals_taken(lambda _: None), suppress(KeyboardInterrupt)])
+def test_one_ctrl_c_ends_the_series_whoever_takes_it(
+    runs: Runs,
+    asked: list[list[str]],
+    taken: AbstractContextManager[None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Capture,
+) -> None:
+    """As while a run that has ended writes its record, and while it is sent to MLflow: the run itself finishes."""
+
+    def start(order: Order, where: Places, *_: object, **__: object) -> Outcome:
+        outcome = runs.start(order, where)
+        if len(runs.orders) == 2:
+            with taken:
+                signal.raise_signal(signal.SIGINT)
+        return outcome
+
+    monkeypatch.setattr(command, "start", start)
+    assert main(["ab", A, B, "--name", "x"]) == 130
+    assert (len(runs.orders), asked) == (2, [])
+    said = capfd.readouterr().err
+    assert "stopped by Ctrl-C in run 2 of 8\nkept, A: 20261129-100001-toy-aaaa\n" in said
+    assert "kept, B: 20261129-100002-toy-aaaa\n" in said
+    assert signal.set_wakeup_fd(-1) == -1  # nothing is left behind
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,7 +87,8 @@ def ab(
     match = Match(sides, turns(repeat), where, {turn: code_of(each.order, where) for turn, each in sides.items()})
     _show_plan(match, repeat, name, cold)
     try:
-        code = _play(match, no_verify)
+        with _ctrl_c() as pressed:
+            code = _play(match, no_verify, pressed)
     except BaseException:
         _say_kept(name, where)
         raise
@@ -135,8 +141,25 @@ class Match:
         return f"; so far {', '.join(parts)}" if parts else ""
 
 
-def _play(match: Match, no_verify: bool) -> int:
-    """Make the runs; 0, or INTERRUPTED where Ctrl-C ended one. Raises HarnessError where one failed."""
+@contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Asks whether Ctrl-C came since it was last asked, whoever took it.
+
+    A run that has ended, and the wait for its mirror, take a Ctrl-C for themselves so that the record is whole.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        yield lambda: bool(select.select([read], [], [], 0)[0]) and signal.SIGINT in os.read(read, 4096)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(read)
+        os.close(write)
+
+
+def _play(match: Match, no_verify: bool, pressed: Callable[[], bool]) -> int:
+    """Make the runs; 0, or INTERRUPTED where Ctrl-C was pressed in one. Raises HarnessError where one failed."""
     total = len(match.turns)
     for number, turn in enumerate(match.turns, 1):
         say(f"run {number} of {total}: {turn}, {match.sides[turn].asked}{match.left(number - 1)}{match.so_far()}")
@@ -147,7 +170,8 @@ def _play(match: Match, no_verify: bool) -> int:
         match.took[turn].append(time.monotonic() - began)
         if mirrored.startswith("warning"):
             say(mirrored)
-        if run.result.status == "killed" and run.result.signal == 2:
+        if pressed() or (run.result.status == "killed" and run.result.signal == signal.SIGINT):
+            say(f"stopped by Ctrl-C in run {number} of {total}")
             return INTERRUPTED
         if run.result.status != "finished":
             reason = run.result.reason or "it did not say why"
