@@ -53,9 +53,12 @@ class Past(NamedTuple):
 def earlier(runs: Path, folder: RunFolder, work: Work, whenever: bool = False) -> list[Past]:
     """The finished runs of the workload of ``folder`` that count in its unit and began before it, the latest first.
 
-    ``whenever``: those that began after it too. Raises RecordError where ``folder`` is no run.
+    ``whenever``: those that began after it too. Of a run that did not record its work there are none: what is unknown
+    is not the same. Raises RecordError where ``folder`` is no run.
     """
     mine = _read(folder, work)
+    if mine.work == work({}):
+        return []
     itself = folder.id if folder.path.resolve().parent == runs.resolve() else None
     found = [
         entry
@@ -77,10 +80,18 @@ def way_of(folder: RunFolder, work: Work) -> str:
 
 
 def set_baseline(runs: Path, folder: RunFolder, work: Work) -> str | None:
-    """Hold later runs of the workload of ``folder`` against it. Returns the run that was the baseline before."""
+    """Hold later runs of the workload of ``folder`` against it. Returns the run that was the baseline before.
+
+    Raises UsageError where the run is kept elsewhere, or did not record its work.
+    """
     if folder.path.resolve().parent != runs.resolve():
         raise UsageError(f"{folder.path} is not in {runs}: a baseline is one of the runs that are kept there")
     mine = _read(folder, work).work
+    if mine == work({}):
+        raise UsageError(
+            f"{folder.id} did not record what it computed, so no run is known to be of its workload: "
+            "name both runs instead (harness explain A B), or import it with --set workload.NAME=VALUE"
+        )
     chosen = _baselines(runs, work)
     before = chosen.get(mine)
     rest = {run: at for at, run in chosen.items() if at != mine}
@@ -93,8 +104,9 @@ def baseline_of(runs: Path, folder: RunFolder, work: Work) -> RunFolder | None:
 
     Raises RecordError where the one that was chosen is gone.
     """
-    chosen = _baselines(runs, work).get(_read(folder, work).work)
-    if chosen is None:
+    mine = _read(folder, work).work
+    chosen = _baselines(runs, work).get(mine)
+    if chosen is None or mine == work({}):
         return None
     if not (runs / chosen / "spec.json").exists():
         raise RecordError(f"the baseline of this workload, {chosen}, is gone from {runs}: harness baseline set RUN")

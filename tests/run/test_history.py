@@ -67,6 +67,22 @@ def test_seeds_steps_and_what_follows_from_them_do_not_make_other_work(tmp_path:
     assert earlier(tmp_path, three, work) == []
 
 
+def unknown(runs: Path, number: int) -> RunFolder:
+    """A run that recorded nothing of its work but a seed, as an imported log may."""
+    folder = run(runs, number)
+    folder.write_json("fingerprint.json", {"facts": {"environment.python": "3.12.1", "workload.train.seed": number}})
+    return folder
+
+
+def test_runs_that_did_not_record_their_work_are_not_each_others_history(tmp_path: Path) -> None:
+    one, two = unknown(tmp_path, 1), unknown(tmp_path, 2)
+    assert earlier(tmp_path, two, work) == earlier(tmp_path, one, work, whenever=True) == []
+    with pytest.raises(UsageError, match=f"{one.id} did not record what it computed"):
+        set_baseline(tmp_path, one, work)
+    (tmp_path / BASELINES).write_text(json.dumps({"schema": 1, "baselines": {one.id: work({})}}))  # an older version's
+    assert baseline_of(tmp_path, two, work) is None
+
+
 def test_only_runs_that_finished_and_count_the_same_unit_are_history(tmp_path: Path) -> None:
     steps_alone = {"summary": {"steps": 40, "tokens": 0}}
     changes: list[dict[str, Any]] = [{"status": "failed"}, {"status": "running"}, {"status": 5}, steps_alone]
