@@ -134,6 +134,11 @@ RESTS: Mapping[Basis, str] = {
 }
 
 
+def same_within(figure: Judgement) -> str:
+    """The difference that counts as none: ``the same within 2 %``, with three digits."""
+    return f"the same within {100 * figure.margin:.3g} %"
+
+
 def rests_on(figure: Judgement) -> str:
     """What a verdict rests on, in a sentence; how many more runs would settle it."""
     said = plain(figure.words) or RESTS[figure.basis]

@@ -269,6 +269,35 @@ def test_throughput_is_drawn_as_it_was_and_broken_where_nothing_was_trained() ->
         assert t == pytest.approx((begin + end) / 2, abs=time.end / plots.WIDE)
 
 
+def test_a_long_first_block_is_level_and_no_slant() -> None:
+    """Nothing was measured between a first step that compiles and the next block: no line may climb from one to it."""
+    e = explanations.dense_fallback()
+    run = e.before.runs[0]
+    profile = replace(
+        run.profile,
+        t=(30.0, 31.0, 32.0, 33.0),
+        rate=(700.0, 21_000.0, 21_500.0, 21_200.0),
+        phases={"forward": (28.0, 1.0, 1.0, 1.0)},
+        steady=(False, True, True, True),
+    )
+    e = replace(e, before=Side("", (replace(run, profile=profile),)), after=Side("", ()))
+    time = plots.clock(e)
+    assert time
+    plot = plots.throughput(e, time)
+    assert plot
+    (line,) = plot.lines
+    first, second = ([value_at(pair, time, plot.scale) for pair in piece.split()] for piece in line.pieces)
+    assert [t for t, _ in first] == pytest.approx([2.0, 30.0], abs=time.end / plots.WIDE)
+    assert first[0][1] == first[1][1] == pytest.approx(0.7, abs=plot.scale.high / plots.HIGH)
+    assert min(value for _, value in second) > 20
+
+
+def test_the_margin_has_three_digits() -> None:
+    e = explanations.dense_fallback()
+    e = replace(e, throughput=replace(e.throughput, margin=0.340025))
+    assert "shaded: the same within 34 %" in said(paged(e).all("section", "verdicts")[0]).replace("\u00a0", " ")
+
+
 def test_layers_stack_to_one_over_the_throughput() -> None:
     e = explanations.different_work()
     time = plots.clock(e)

@@ -187,6 +187,24 @@ def test_nothing_is_wider_than_the_screen(browser: Chrome, tmp_path: Path, width
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("width", [420, 1100, 1200])
+def test_the_waterfalls_keep_their_names_whole_and_scroll_only_where_they_must(
+    browser: Chrome, tmp_path: Path, width: int
+) -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        show(browser, tmp_path, explanations.dense_fallback)
+        rows = "[...document.querySelectorAll('.waterfall tbody tr')].map(row => row.getBoundingClientRect().height)"
+        heights = run(browser, f"return {rows}")
+        assert heights
+        assert max(heights) < 2 * min(heights)  # two lines would be a name that is broken
+        boxes = "[...document.querySelectorAll('.scroll:has(.waterfall)')]"
+        assert width < 1000 or not run(browser, f"return {boxes}.filter(b => b.scrollWidth > b.clientWidth).length")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_without_scripts_everything_is_there(browser: Chrome, tmp_path: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:

@@ -24,6 +24,9 @@ POINTS = 8_000
 HEADROOM = 1.08
 """The top of a scale above the greatest steady value."""
 
+LONG = 4
+"""Times the usual length of a block: one that is longer stands for itself."""
+
 TICKS_S = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
@@ -144,16 +147,23 @@ def throughput(e: Explanation, time: Clock) -> Plot | None:
 
 
 def _pieces(profile: Profile, time: Clock, scale: Scale, factor: float, most: int) -> tuple[str, ...]:
-    """The polyline points of a run, broken where nothing was trained for more than a few blocks."""
+    """The polyline points of a run, broken where nothing was trained for more than a few blocks.
+
+    A block far longer than the others, as one with a first step that compiles, is a level line of its own: a slant to
+    its neighbour's middle would show rates that nobody saw.
+    """
     blocks = [(begin, end, rate / factor) for (begin, end), rate in zip(spans(profile), profile.rate, strict=True)]
     usual = sorted(end - begin for begin, end, _ in blocks)[len(blocks) // 2]
     pieces: list[list[tuple[float, float]]] = [[]]
     for n, (begin, end, rate) in enumerate(blocks):
-        if n and begin - blocks[n - 1][1] > 2 * usual:
+        if end - begin > LONG * usual:
+            pieces += [[(begin, rate), (end, rate)], []]
+            continue
+        if pieces[-1] and begin - blocks[n - 1][1] > 2 * usual:
             pieces.append([])
         pieces[-1].append(((begin + end) / 2, rate))
     share = most / len(blocks)
-    return tuple(points(thin(piece, math.ceil(share * len(piece))), time, scale) for piece in pieces)
+    return tuple(points(thin(piece, max(2, math.ceil(share * len(piece)))), time, scale) for piece in pieces if piece)
 
 
 def points(values: Iterable[tuple[float, float]], time: Clock, scale: Scale) -> str:
