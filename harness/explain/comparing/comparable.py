@@ -71,7 +71,7 @@ def work(recorded: Mapping[str, Value]) -> str:
     Of no facts it is the digest of the table itself, so that whoever keeps digests sees when they are to be made anew.
     """
     table = _table()
-    kept = {f: v for f, v in recorded.items() if f.startswith("workload.") and not table.remarks.match(f)}
+    kept = {f: v for f, v in recorded.items() if f.startswith("workload.") and not is_remark(f)}
     follow = {each.fact: each.sources for each in table.derived}
     sources = [fact for fact in kept if fact not in follow]
     for fact, pattern in follow.items():
@@ -80,10 +80,15 @@ def work(recorded: Mapping[str, Value]) -> str:
     return digest([table.remarks.pattern, *((f, pattern.pattern) for f, pattern in follow.items()), kept])
 
 
+def is_remark(fact: str) -> bool:
+    """Whether a workload fact leaves what a token costs as it was: a seed, the training's length."""
+    return _table().remarks.match(fact) is not None
+
+
 def compare(before: Side, after: Side, changes: Sequence[Change]) -> Compared:
     """Whether the sides did the same work, with the reasons; ``changes`` are those between them."""
     workload = [change for change in _independent(changes, before, after) if change.kind == "workload"]
-    counted = [change for change in workload if not _table().remarks.match(change.fact)]
+    counted = [change for change in workload if not is_remark(change.fact)]
     different = [change for change in counted if not change.missing]
     confounded = (*_confounders(changes, before, after), *_overlaps(before, after))
     work = (*_units(before, after), *map(sentence, different), *_mixed_work(before), *_mixed_work(after))
@@ -146,7 +151,7 @@ def _mixed_work(side: Side) -> Iterator[str]:
     differing = [
         f"{setting(fact)} ({listed(_spread(found))})"
         for fact, found in sorted(facts.values(side.runs).items())
-        if fact.startswith("workload.") and not _table().remarks.match(fact) and _spread(found)
+        if fact.startswith("workload.") and not is_remark(fact) and _spread(found)
     ]
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""

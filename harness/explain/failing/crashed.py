@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from harness import figures
 from harness.comparison import Change, Failure, Measured, Side, Suspect
+from harness.explain.comparing.comparable import is_remark
 from harness.explain.comparing.facts import globs
 from harness.explain.failing.signatures import Signature, table
 from harness.explain.suspecting.reasons import words_of
+from harness.explain.suspecting.rules import absence_tells
 from harness.explain.words import listed, setting
 from harness.records import CacheState
 
@@ -84,7 +86,7 @@ def crashed(before: Side, after: Side, changes: Sequence[Change]) -> Crash:
     signature = table()[failure.signature or "unknown"]
     cold = _cold(pair) if signature.cache_hides or failure.last.startswith("compiling") else None
     suspects = _suspects(signature, pair, cold)
-    named = [suspect.change for suspect in suspects] or _leading(changes)
+    named = _named(suspects, changes)
     sentence = f"{_told(pair.bad, failure)}; {_since(pair, named, cold)}"
     return Crash(sentence, suspects, _notes(signature, pair, suspects, cold))
 
@@ -103,7 +105,7 @@ def _both(before: Side, after: Side, changes: Sequence[Change]) -> Crash:
         sentence = f"both sides failed, and in the same way: {second.sentence}; the last thing that happened: {last}"
         return Crash(sentence, (), _advice(signature, second))
     suspects = _suspects(signature, _Pair(before, after, changes, True), None)
-    named = [suspect.change for suspect in suspects] or _leading(changes)
+    named = _named(suspects, changes)
     differs = f"; {listed([_words(change) for change in named[:_NAMED]])}" if named else ""
     sentence = f"both sides failed, and not in the same way: {_told(before, first)}; {_told(after, second)}{differs}"
     return Crash(sentence, suspects, _advice(signature, second))
@@ -142,8 +144,9 @@ def _pointed_at(signature: Signature, changes: Sequence[Change]) -> dict[Change,
     """Each change that a pattern of the signature fits, in the order of the patterns, and why it can bring it."""
     found: dict[Change, str] = {}
     for pattern, why in signature.facts.items():
-        fits = globs([pattern])
-        found |= {c: why for c in changes if fits.match(c.fact) and c not in found and not _useless(c)}
+        fits, sizes = globs([pattern]), signature.sizes and pattern == "workload.*"
+        hits = [c for c in changes if fits.match(c.fact) and not (_useless(c) or (sizes and is_remark(c.fact)))]
+        found |= {c: why for c in hits if c not in found}
     return found
 
 
@@ -163,6 +166,12 @@ def _confirm(change: Change, pair: _Pair) -> str:
     if re.match(r"environment\.(package|doctor|lock)|state\.loaded\.", change.fact) and bad.spec.env:
         return f"harness doctor {bad.spec.env}"
     return f"harness rerun {good.id}" if change.kind in ("environment", "code") else ""
+
+
+def _named(suspects: Sequence[Suspect], changes: Sequence[Change]) -> list[Change]:
+    """What the sentence may name, the likeliest first: no fact of which one side only did not record what it was."""
+    found = [suspect.change for suspect in suspects] or _leading(changes)
+    return [change for change in found if not change.missing or absence_tells(change.fact)]
 
 
 def _leading(changes: Sequence[Change]) -> list[Change]:

@@ -40,6 +40,7 @@ class Signature:
     cache_hides: bool = False
     compiling: bool = False
     memory: bool = False
+    sizes: bool = False
 
     def larger(self, groups: Mapping[str, str]) -> bool:
         """Whether the sizes that it compares stand as it says; True where it compares none."""

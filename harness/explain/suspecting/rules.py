@@ -49,7 +49,7 @@ class Condition:
             return _grade(change) if hit else 0.0
         if not self.direction:
             return _grade(change)
-        if change.missing and _absence_tells(change.fact):  # without a limit: the other side has less
+        if change.missing and absence_tells(change.fact):  # without a limit: the other side has less
             return _grade(change) if (slow is None) == (self.direction == "up") else 0.0
         moved = _moved(fast, slow)
         if moved is None:
@@ -158,6 +158,11 @@ def touches(patterns: Sequence[str], phase: str) -> bool:
     return any(fnmatchcase(phase, pattern) for pattern in patterns)
 
 
+def absence_tells(fact: str) -> bool:
+    """Whether a fact that is not recorded was not set, or had no limit."""
+    return _absent().match(fact) is not None
+
+
 @cache
 def _data() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -204,17 +209,12 @@ def _conditions(text: str) -> list[Condition]:
 
 def _grade(change: Change) -> float:
     """How strong the evidence is by what the fact is."""
-    missing = 1.0 if not change.missing else 0.9 if _absence_tells(change.fact) else 0.5
+    missing = 1.0 if not change.missing else 0.9 if absence_tells(change.fact) else 0.5
     if change.kind == "observed":
         return 0.0 if change.missing else OBSERVED
     if change.fact.startswith("environment.package."):
         return missing * (POSSIBLE if _minor(change.before) != _minor(change.after) else 0.75 * POSSIBLE)
     return missing * RECORDED
-
-
-def _absence_tells(fact: str) -> bool:
-    """Whether a fact that is not recorded was not set, or had no limit."""
-    return _absent().match(fact) is not None
 
 
 @cache

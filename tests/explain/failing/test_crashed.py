@@ -181,3 +181,33 @@ def test_two_different_exceptions_are_not_the_same_failure() -> None:
 def test_two_sides_that_went_well_are_no_crash() -> None:
     with pytest.raises(ValueError, match="no run of either side failed"):
         compared(good(), good())
+
+
+@pytest.mark.parametrize("signature", ["killed-for-memory", "killed-from-outside", "cuda-oom", "host-oom"])
+def test_the_length_of_training_holds_no_memory(signature: str) -> None:
+    before: dict[str, Value] = {"workload.steps": 150, "workload.seed": 0, "workload.vocabulary": 1000}
+    after: dict[str, Value] = {"workload.steps": 800, "workload.seed": 1, "workload.vocabulary": 9000}
+    crash = compared(good(given=before), bad(signature, given=after))
+    assert [s.change.fact for s in crash.suspects] == ["workload.vocabulary"]
+    assert "steps" not in crash.sentence.partition("since A")[2]
+
+
+def test_the_length_of_training_can_bring_what_is_no_matter_of_size() -> None:
+    crash = compared(
+        good(given={"workload.train.steps": 150}), bad("python-exception", given={"workload.train.steps": 800})
+    )
+    assert [s.change.fact for s in crash.suspects] == ["workload.train.steps"]
+
+
+def test_what_one_side_did_not_record_is_no_change_in_the_sentence() -> None:
+    libc: dict[str, Value] = {"state.loaded.libc.so.6": "system sha256:6b4a45352fd0"}
+    both = compared(bad("cuda-oom", given=libc), bad("segfault"))
+    assert "libc" not in both.sentence
+    one = compared(good(given={**libc, "code.commit": "a" * 40}), bad("segfault", given={"code.commit": "b" * 40}))
+    assert "libc" not in one.sentence
+    assert "commit went from" in one.sentence
+
+
+def test_a_variable_that_is_not_there_was_not_set_and_that_is_a_change() -> None:
+    crash = compared(good(), bad("cuda-oom", given={"environment.variable.PYTORCH_CUDA_ALLOC_CONF": "x"}))
+    assert "PYTORCH_CUDA_ALLOC_CONF went from not set to x" in crash.sentence
