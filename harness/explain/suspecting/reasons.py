@@ -23,6 +23,9 @@ from harness.records import IMPORTED, Value
 
 MOST_PARTS = 3
 
+FIRST = "first step: "
+"""Before the name of a part of the time to the first step."""
+
 AS_IT_WAS = "harness rerun {run} with {asked} as it was ({before})"
 """What confirms a change of which no rule knows better."""
 
@@ -104,17 +107,28 @@ def words_of(change: Change, grown: Sequence[str] = (), slower: bool = True) -> 
     name = setting(change.fact)
     absent = "not set" if change.fact.startswith(("environment.variable.", "environment.cpu.limit")) else "not recorded"
     before, after = (absent if value is None else said(change.fact, value) for value in (change.before, change.after))
+    was = f"is {after}, before: {before}"
     return {
         "before": before,
         "after": after,
-        "moved": moved(change.fact, change.before, change.after) or f"is {after}, before: {before}",
+        "moved": moved(change.fact, change.before, change.after) or was,
+        "went": was if change.missing else f"went from {before} to {after}",
         "setting": name,
         "asked": None if change.kind == "observed" else name.removeprefix("variable."),
         "name": re.sub(r"^(package|variable|loaded|gpu\.\d+|torch)\.", "", name),
-        "phases": listed(grown[:MOST_PARTS]),
+        "phases": _parts(grown),
         "grew": "grew" if slower else "shrank",
+        "slows": "slows" if slower else "speeds up",
         "now": "" if slower else None,
     }
+
+
+def _parts(grown: Sequence[str]) -> str:
+    """Phases as a sentence has them; what grew in the first step too is said once."""
+    steady = [phase for phase in grown if not phase.startswith(FIRST)]
+    if steady or not grown:
+        return listed(steady[:MOST_PARTS])
+    return f"{listed([phase.removeprefix(FIRST) for phase in grown[:MOST_PARTS]])} in the first step"
 
 
 def confirmed_by(templates: Sequence[str], change: Change, before: Side, after: Side, known: Figures) -> str:

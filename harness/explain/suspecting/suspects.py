@@ -18,7 +18,7 @@ from harness.comparison import Change, Contribution, Judgement, Side, Suspect
 from harness.explain.comparing.facts import natural
 from harness.explain.suspecting.candidates import Candidate, Key, candidates, explained
 from harness.explain.suspecting.grown import Growth, growth
-from harness.explain.suspecting.reasons import Figures, confirmed_by, figures_of, filled, signs_of, words_of
+from harness.explain.suspecting.reasons import FIRST, Figures, confirmed_by, figures_of, filled, signs_of, words_of
 from harness.explain.words import listed
 
 LEAST_EXPLAINED = 0.1
@@ -74,7 +74,7 @@ def unexplained(
         found = growth(judged, parts)
         if found is None:
             continue
-        prefix = "first step: " if found.figure == "first step" else ""
+        prefix = FIRST if found.figure == "first step" else ""
         touched = {phase for suspect in named for phase in suspect.phases}
         left = [p.phase for p in found.grown if p.share >= LEAST_EXPLAINED and prefix + p.phase not in touched]
         if left:
@@ -130,7 +130,7 @@ def _suspect(
     parts = [
         (growth_, [p for p in growth_.grown if (growth_.figure, p.phase) in candidate.explains]) for growth_ in grown
     ]
-    phases = [("first step: " if g.figure == "first step" else "") + p.phase for g, found in parts for p in found]
+    phases = [(FIRST if g.figure == "first step" else "") + p.phase for g, found in parts for p in found]
     slower = next(g.slower for g, _ in parts if g.figure in candidate.worth)
     words = words_of(lead, phases, slower)
     unit = after.runs[0].unit if after.runs else "tokens"

@@ -158,7 +158,7 @@ CASES = {
         "cpu-quota", {"environment.variable.OMP_NUM_THREADS": ("8", "1")}, {"forward": 1.8, "backward": 1.9}
     ),
     "data workers": Case(
-        "data-pipeline", {"execution.data.workers": (8, 1)}, {"data": 12.0}, says="data.workers is 1, before: 8"
+        "data-pipeline", {"execution.data.workers": (8, 1)}, {"data": 12.0}, says="data.workers went from 8 to 1"
     ),
     "a slow disk that starves the target": Case(
         "data-pipeline",
@@ -245,7 +245,10 @@ CASES = {
         "compile-setting", {"execution.compile": ("inductor", "none")}, {"forward": 2.0, "backward": 2.0}
     ),
     "toy's switch": Case(
-        "switch", {"execution.slow.forward": (0.0, 0.005)}, {"forward": 1.5}, says="slow.forward is 0.005, before: 0"
+        "switch",
+        {"execution.slow.forward": (0.0, 0.005)},
+        {"forward": 1.5},
+        says="slow.forward went from 0 to 0.005, which slows forward",
     ),
     "launch blocking": Case(
         "launch-blocking", {"environment.variable.CUDA_LAUNCH_BLOCKING": (None, "1")}, dict.fromkeys(GPU, 1.4)
@@ -567,3 +570,45 @@ def test_sides_without_runs_or_splits_are_no_trouble() -> None:
     changes = (Change("execution.x", 1, 2),)
     assert suspects(changes, nothing, first, (), (), side("a"), side("b")) == ((), changes)
     assert suspects(changes, judgement(0.5, 0.01), first, (), (), side("a"), side("b")) == ((), changes)
+
+
+@pytest.mark.parametrize(
+    ("fact", "pair", "longer", "first", "slower", "faster"),
+    [
+        (
+            "execution.slow.forward", (0.0, 0.01), {"forward": 1.5}, {"forward": 9.0},
+            "slow.forward went from 0 to 0.01, which slows forward",
+            "slow.forward went from 0.01 to 0, which speeds up forward",
+        ),
+        (
+            "execution.cold_start", (1.2, 2.5), {}, {"compile": 4.0},
+            "cold_start went from 1.2 to 2.5, which slows compiling in the first step",
+            "cold_start went from 2.5 to 1.2, which speeds up compiling in the first step",
+        ),
+        (
+            "execution.seconds", (0.01, 0.02), dict.fromkeys(COSTS, 2.0), {},
+            "seconds went from 0.01 to 0.02, which slows each phase",
+            "seconds went from 0.02 to 0.01, which speeds up each phase",
+        ),
+        (
+            "state.cache.shared", (False, True), {}, {"compile": 4.0},
+            "another run used the compile cache at the same time",
+            "another run used the compile cache at the same time as the earlier run, and none does now",
+        ),
+        (
+            "environment.variable.CUDA_LAUNCH_BLOCKING", (None, "1"), dict.fromkeys(GPU, 1.4), {},
+            "CUDA_LAUNCH_BLOCKING is 1, before: not set", "CUDA_LAUNCH_BLOCKING is not set, before: 1",
+        ),
+    ],
+)  # fmt: skip
+def test_a_reason_is_a_sentence_both_ways(
+    fact: str,
+    pair: tuple[Value, Value],
+    longer: Mapping[str, float],
+    first: Mapping[str, float],
+    slower: str,
+    faster: str,
+) -> None:
+    case = Case("", {fact: pair}, longer, first)
+    assert case.asked().suspects[0].reason == slower
+    assert case.asked(faster=True).suspects[0].reason == faster
