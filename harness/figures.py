@@ -75,8 +75,25 @@ def costs(phases: Mapping[str, float], useful: float, padding: float, unit: str 
     return by_phase | ({"padding": sum(by_phase.values()) * padding / useful} if padding else {})
 
 
+LONGEST = 80
+"""Characters of a text that is shown whole."""
+
+
+def shortened(text: str, start: int = 0) -> str:
+    """``text``; of a long one ``LONGEST`` characters from ``start`` on, and its length: ``x... (200 characters)``."""
+    if len(text) <= LONGEST:
+        return text
+    start = min(start, len(text) - LONGEST)
+    shown = text[start : start + LONGEST]
+    more = "..." if start + LONGEST < len(text) else ""
+    return f"{'...' if start else ''}{shown}{more} ({len(text):,} characters)"
+
+
 def fact(name: str, value: Value) -> str:
-    """A fact's value for a person: ``353 MB`` for a name that ends in bytes, a digest's first 12 digits, ``true``."""
+    """A fact's value for a person: ``353 MB`` for a name that ends in bytes, a digest's first 12 digits, ``true``.
+
+    A text is whole, however long: see ``shortened``.
+    """
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, int | float):

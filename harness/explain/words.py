@@ -30,9 +30,9 @@ def said(fact: str, value: Value) -> str:
     if isinstance(value, str) and fact.endswith(".files"):
         names = value.split(", ")
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        return ", ".join(names[:MOST_NAMES]) + more
+        return ", ".join(map(figures.shortened, names[:MOST_NAMES])) + more
     if isinstance(value, str) or not are_numbers([value]):
-        return "empty" if value == "" else figures.fact(fact, value)
+        return "empty" if value == "" else figures.shortened(figures.fact(fact, value))
     number = float(value)
     for ending, factor, unit in _UNITS:
         if fact.endswith(ending):

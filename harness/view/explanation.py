@@ -86,6 +86,8 @@ def _verdicts(e: Explanation) -> RenderableType:
         text = Text.assemble(verdict, f"  {before} → {after}")
         if figure.ratio:
             text.append(f", {figures.times(figure.ratio)}")
+        if figure.verdict == "SAME" and words.absolute(e, figure):
+            text.append(f", {words.same_within(e, figure)}")
         if said := words.rests_on(figure):
             text.append(f"\n{said}", style="dim")
         rows.append((Text(figure.figure), text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Literal
 
 from harness import figures
@@ -19,6 +20,9 @@ WORK: Mapping[Comparability, str] = {
     "UNKNOWN": "not known whether it is the same work",
 }
 
+LEAD = 20
+"""Characters of a long text that are shown before the first one in which the sides differ."""
+
 CHANGE_KINDS = (*KINDS[:-1], "observed", KINDS[-1])
 """Kinds of facts in the order in which they are shown: names and times last."""
 
@@ -26,8 +30,11 @@ _UNPRINTED = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def plain(text: str) -> str:
-    """``text`` without colours and control characters: a fact or a log line may not drive the reader's terminal."""
-    return _UNPRINTED.sub("", text)
+    """``text`` without colours and control characters: a fact or a log line may not drive the reader's terminal.
+
+    A tab, of which a table does not know how wide it is, is four blanks.
+    """
+    return _UNPRINTED.sub("", text).replace("\t", "    ")
 
 
 def badge(e: Explanation) -> str:
@@ -50,11 +57,19 @@ def amount(figure: Judgement, value: float | None, unit: str) -> str:
 
 
 def side_of(change: Change, side: Literal["before", "after"]) -> str:
-    """The value of one side. What was not recorded is not known: it is not the same, and not empty."""
+    """The value of one side, of a long text the part where the sides differ.
+
+    What was not recorded is not known: it is not the same, and not empty.
+    """
     if change.missing == side:
         return "not recorded"
-    value = figures.fact(change.fact, change.before if side == "before" else change.after)
-    return plain(value) or '""'
+    before, after = (plain(figures.fact(change.fact, value)) for value in (change.before, change.after))
+    alike = (
+        0
+        if change.missing
+        else sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+    )
+    return figures.shortened(before if side == "before" else after, max(0, alike - LEAD)) or '""'
 
 
 def arrow(change: Change) -> str:
@@ -134,9 +149,19 @@ RESTS: Mapping[Basis, str] = {
 }
 
 
-def same_within(figure: Judgement) -> str:
-    """The difference that counts as none: ``the same within 2 %``, with three digits."""
+def same_within(e: Explanation, figure: Judgement) -> str:
+    """The difference that counts as none: ``the same within 2 %``.
+
+    Of a first step that comes soon it is so many seconds, whatever share of it they are: ``the same within 0.25 s``.
+    """
+    if figure.before and figure.after and absolute(e, figure):
+        return f"the same within {figure.margin * min(figure.before, figure.after):.3g} s"
     return f"the same within {100 * figure.margin:.3g} %"
+
+
+def absolute(e: Explanation, figure: Judgement) -> bool:
+    """Whether the figure's margin is an allowance in seconds: more than the share that the other figure has."""
+    return figure.figure == "first step" and figure.margin > e.throughput.margin
 
 
 def rests_on(figure: Judgement) -> str:

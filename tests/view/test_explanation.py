@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
+from harness import figures
 from harness.comparison import Change, Contribution, Explanation, Judgement, Profile, Side
+from harness.explain.words import said
 from harness.records import Interval, Value
 from harness.view import words
 from harness.view.curves import binned, representative, spans
 from harness.view.difference import diff_view
 from harness.view.explanation import explanation_view
+from harness.view.report.facts import fact_table
 from harness.view.sparkline import LEVELS, sparkline
 from harness.view.waterfall import MOST, falls
 from tests import explanations
@@ -99,6 +102,49 @@ def test_the_waterfall_of_the_seeds_pair_ends_on_the_measured_figure() -> None:
 def test_no_shares_where_the_interval_contains_one() -> None:
     assert "share" not in drawn(explanation_view(explanations.groups(), 100), 100)
     assert "share" in drawn(explanation_view(explanations.groups(1.3), 100), 100)
+
+
+def test_a_first_step_that_is_the_same_by_seconds_says_so() -> None:
+    """0.325 s against 0.576 s is far from 1 as a ratio, and less than anybody waits."""
+    e = explanations.dense_fallback()
+    first = replace(
+        e.first_step, verdict="SAME", before=0.325, after=0.576, margin=0.25 / 0.325, ratio=Interval(1.77, 1.17, 2.69)
+    )
+    text = drawn(explanation_view(replace(e, first_step=first), 140), 140)
+    assert "SAME  0.325 s → 0.576 s, 1.77 times [1.17, 2.69], the same within 0.25 s" in text
+    assert "the same within" not in drawn(explanation_view(e, 140), 140)
+    share = replace(first, before=325.0, after=326.0, margin=e.throughput.margin, ratio=Interval(1.0, 0.99, 1.01))
+    assert "the same within" not in drawn(explanation_view(replace(e, first_step=share), 140), 140)
+
+
+def test_a_long_fact_is_shortened_and_what_differs_of_it_is_shown() -> None:
+    """A flag among 20,000 characters: a sentence gives the beginning, a comparison the place where the sides differ."""
+    before, after = (f"{'x' * 15_000} --threads={n} {'y' * 5_000}" for n in (1, 8))
+    change = Change("environment.variable.FLAGS", before, after)
+    found = words.arrow(change)
+    assert found == f"...{'x' * 9} --threads=1 {'y' * 58}... (20,013 characters) → " + (
+        f"...{'x' * 9} --threads=8 {'y' * 58}... (20,013 characters)"
+    )
+    assert said(change.fact, before) == f"{'x' * 80}... (20,013 characters)"
+    longer = replace(change, before=before[:90], after=before[:95])
+    assert words.side_of(longer, "after") == f"...{'x' * 80} (95 characters)"
+    e = explanations.dense_fallback()
+    sides = [
+        replace(s, runs=(replace(s.runs[0], facts={change.fact: v}),))
+        for s, v in zip((e.before, e.after), (before, after), strict=True)
+    ]
+    (row,) = [row for row in fact_table(replace(e, before=sides[0], after=sides[1])).rows if row.name == change.fact]
+    assert max(len(row.before), len(row.after)) < 120
+    assert row.differs
+    assert len(drawn(diff_view(sides[0], sides[1], [change], 160), 160)) < 1500
+
+
+@given(st.text(max_size=300), st.integers(0, 400))
+def test_a_shortened_text_is_a_piece_of_it(text: str, start: int) -> None:
+    found = figures.shortened(text, start)
+    assert len(found) < figures.LONGEST + 30
+    piece = re.sub(r"^(\.\.\.)?(.*?)(\.\.\.)? \(\d+ characters\)$", r"\2", found, flags=re.DOTALL)
+    assert found == text if len(text) <= figures.LONGEST else text.endswith(piece) or text.find(piece) in (0, start)
 
 
 def test_a_crash_is_told_before_any_speed() -> None:

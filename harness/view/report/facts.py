@@ -66,7 +66,7 @@ def _fact(name: str, before: Known, after: Known) -> Fact:
 def _spelled(name: str, values: Known) -> str:
     if not values:
         return ""
-    shown = ", ".join(plain(figures.fact(name, value)) or '""' for value in values[:4])
+    shown = ", ".join(figures.shortened(plain(figures.fact(name, value))) or '""' for value in values[:4])
     return shown + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
