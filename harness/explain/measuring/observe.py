@@ -125,10 +125,10 @@ def _cache_start(evidence: Evidence) -> Value:
 
 
 def _of_lines(evidence: Evidence) -> dict[str, Value | None]:
-    """What notes and logs say. Without any line nothing was said, and that is no answer."""
+    """What notes and logs say. Where there is no line, only a run that told of itself shows that nothing was said."""
     lines = [*(note.text for note in evidence.notes), *evidence.stdout, *evidence.stderr]
     used = evidence.facts.get("execution.attention.used")
-    if not lines and used is None:
+    if not lines and used is None and evidence.started_t is None:
         return {}
     found: dict[str, Value | None] = {
         name: any(pattern.search(line) for line in lines) for name, pattern in _signs().said.items()

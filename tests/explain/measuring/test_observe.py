@@ -224,6 +224,11 @@ def test_what_a_log_says(line: str, name: str) -> None:
     assert seen(name) is None
 
 
+def test_the_empty_logs_of_a_run_that_told_of_itself_say_that_nothing_happened() -> None:
+    names = ("dense_fallback", "recompile_limit", "nccl_fallback", "cudnn_fallback", "alloc_retries")
+    assert [seen(name, started_t=1.0) for name in names] == [False, False, False, False, 0]
+
+
 def test_attention_that_the_run_itself_calls_dense() -> None:
     assert seen("dense_fallback", facts={"execution.attention.used": "dense"}) is True
     assert seen("dense_fallback", facts={"execution.attention.used": "flex"}) is False
