@@ -1,8 +1,10 @@
 """What changed: the recorded and observed facts in which two sides differ.
 
-Three rules keep it honest. A fact that no run of a side recorded is unknown there, never equal. A fact that varies
-inside a side has changed only where the sides share no value. A figure that varies by itself (a clock, free memory)
-has changed only where the sides' ranges lie apart by more than its threshold in ``facts.toml``.
+Four rules keep it honest. A fact that no run of a side recorded is unknown there, never equal; but that nothing was
+seen of something (0, False) differs in nothing from not having looked. A fact that varies inside a side has changed
+where the sides share no value; one that was chosen (a setting, a package, the code) also where a side has a value that
+the other lacks. A figure that varies by itself (a clock, free memory) has changed only where the sides' ranges lie
+apart by more than its threshold in ``facts.toml``.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from harness.records import KINDS, Value
 
 ORDER = {kind: place for place, kind in enumerate((*KINDS, "observed"))}
 """Kinds in the order in which a person reads them."""
+
+CHOSEN = ("execution", "environment", "code")
+"""Kinds of facts that somebody set, and that do not move by themselves."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ def changes(before: Side, after: Side, everything: bool = False) -> tuple[Change
         if everything or (differ(fact, a, b) and not is_noise(fact)):
             missing = "before" if not a else "after" if not b else ""
             varies = _distinct(a) > 1 or _distinct(b) > 1
-            found.append(Change(fact, _one(a), _one(b), missing, varies))  # type: ignore[arg-type]
+            own = (_lacking(a, b) or a, _lacking(b, a) or b) if is_chosen(fact) else (a, b)
+            found.append(Change(fact, *map(_one, own), missing, varies))  # type: ignore[arg-type]
     return tuple(sorted(found, key=lambda change: (ORDER.get(change.kind, len(ORDER)), natural(change.fact))))
 
 
@@ -94,12 +100,18 @@ def values(runs: Sequence[Measured]) -> dict[str, tuple[Value, ...]]:
 def differ(fact: str, before: Sequence[Value], after: Sequence[Value]) -> bool:
     """Whether the fact changed between the sides; a side without a value is unknown, and that is a change."""
     if not before or not after:
-        return True
-    if are_numbers(before) and are_numbers(after):
-        level = next((each for each in knowledge().levels if each.pattern.match(fact)), None)
-        if level is not None:
-            return level.apart(before, after)
+        return not fact.startswith("observed.") or any(before) or any(after)
+    level = next((each for each in knowledge().levels if each.pattern.match(fact)), None)
+    if level is not None and are_numbers(before) and are_numbers(after):
+        return level.apart(before, after)
+    if is_chosen(fact):
+        return bool(_lacking(before, after) or _lacking(after, before))
     return not any(same(a, b) for a in before for b in after)
+
+
+def is_chosen(fact: str) -> bool:
+    """Whether somebody set it, so that a side in which it varies has runs of several ways."""
+    return fact.partition(".")[0] in CHOSEN
 
 
 def is_noise(fact: str) -> bool:
@@ -119,6 +131,11 @@ def same(a: Value, b: Value) -> bool:
     if isinstance(a, int | float) and isinstance(b, int | float):
         return a == b or math.isclose(a, b, rel_tol=1e-9) or (math.isnan(a) and math.isnan(b))
     return a == b
+
+
+def _lacking(found: Sequence[Value], other: Sequence[Value]) -> list[Value]:
+    """The values that the other side has in none of its runs."""
+    return [value for value in found if not any(same(value, each) for each in other)]
 
 
 def _one(found: Sequence[Value]) -> Value:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.comparison import Change
-from harness.explain.comparing.facts import are_numbers, globs
+from harness.explain.comparing.facts import are_numbers, globs, is_chosen
 from harness.records import PHASES, Value
 
 Effect = Literal["", "inverse", "proportional", "square", "useful"]
@@ -28,6 +28,9 @@ _EXPONENT: Mapping[str, float] = {"inverse": 1.0, "proportional": 1.0, "square":
 
 OBSERVED, RECORDED, DIRECTION_UNKNOWN, POSSIBLE = 1.0, 0.85, 0.7, 0.6
 """Strength of evidence: seen to happen; set so; set otherwise, which way is not known; another version."""
+
+VARIED = 0.7
+"""What is left of it where a setting varies inside a side: some of its runs may have been set like the other side's."""
 
 
 @dataclass(frozen=True)
@@ -209,12 +212,14 @@ def _conditions(text: str) -> list[Condition]:
 
 def _grade(change: Change) -> float:
     """How strong the evidence is by what the fact is."""
-    missing = 1.0 if not change.missing else 0.9 if absence_tells(change.fact) else 0.5
+    known = 1.0 if not change.missing else 0.9 if absence_tells(change.fact) else 0.5
     if change.kind == "observed":
         return 0.0 if change.missing else OBSERVED
+    if change.varies and is_chosen(change.fact):
+        known *= VARIED
     if change.fact.startswith("environment.package."):
-        return missing * (POSSIBLE if _minor(change.before) != _minor(change.after) else 0.75 * POSSIBLE)
-    return missing * RECORDED
+        return known * (POSSIBLE if _minor(change.before) != _minor(change.after) else 0.75 * POSSIBLE)
+    return known * RECORDED
 
 
 @cache

@@ -62,12 +62,52 @@ def test_types_are_told_apart(before: Value, after: Value) -> None:
     assert only(side(measured(execution__x=before)), side(measured(execution__x=after))).after is after
 
 
-def test_a_group_changed_only_where_the_sides_share_no_value() -> None:
-    one, two, three = (measured(execution__x=n) for n in (1, 2, 3))
-    assert facts.changes(side(one, two), side(two, three)) == ()
-    change = only(side(one, two), side(three))
-    assert change.varies
-    assert (change.before, change.after) == (1.5, 3)
+def test_a_group_that_shares_no_value_with_the_other_changed() -> None:
+    change = only(
+        side(measured(execution__x=1), measured(execution__x=2)),
+        side(measured(execution__x=3)),
+    )
+    assert change == Change("execution.x", 1.5, 3, varies=True)
+
+
+@pytest.mark.parametrize("kind", ["execution", "environment", "code"])
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ((0, 0), (0, 0.005), (0, 0.005)),
+        ((0, 0.005), (0,), (0.005, 0)),
+        ((1, 2), (2, 3), (1, 3)),
+        (("flex", "dense"), ("flex", "sdpa", "eager"), ("dense", "eager | sdpa")),
+        ((1, True), (True,), (1, True)),
+    ],
+)
+def test_what_was_set_in_some_runs_of_a_side_only_is_a_change_with_what_the_other_lacks(
+    kind: str, before: tuple[Value, ...], after: tuple[Value, ...], shown: tuple[Value, Value]
+) -> None:
+    a, b = (side(*(measured(**{f"{kind}__x": value}) for value in values)) for values in (before, after))
+    assert only(a, b) == Change(f"{kind}.x", *shown, varies=True)
+    assert only(b, a) == Change(f"{kind}.x", *reversed(shown), varies=True)
+
+
+@pytest.mark.parametrize("fact", ["execution__x", "environment__x", "code__x"])
+def test_two_sides_with_the_same_values_do_not_differ(fact: str) -> None:
+    one, two = measured(**{fact: 1}), measured(**{fact: 2})
+    assert facts.changes(side(one, two), side(two, one, two)) == ()
+
+
+@pytest.mark.parametrize("fact", ["workload__x", "state__x", "context__x", "observed__x", "environment__memory__bytes"])
+def test_what_moves_by_itself_changed_only_where_the_sides_share_no_value(fact: str) -> None:
+    one, two = measured(**{fact: 10**9}), measured(**{fact: 10**10})
+    assert facts.changes(side(one), side(one, two)) == facts.changes(side(one, two), side(two)) == ()
+
+
+@pytest.mark.parametrize("nothing", [0, 0.0, False])
+def test_nothing_seen_is_no_change_from_not_having_looked(nothing: Value) -> None:
+    name = "observed__alloc_retries"
+    assert facts.changes(side(measured()), side(measured(**{name: nothing}))) == ()
+    assert facts.changes(side(measured(**{name: nothing})), side(measured())) == ()
+    assert only(side(measured()), side(measured(**{name: nothing}), measured(**{name: 3}))).missing == "before"
+    assert only(side(measured()), side(measured(execution__x=nothing))).missing == "before"
 
 
 def test_words_that_vary_inside_a_side_are_all_shown() -> None:

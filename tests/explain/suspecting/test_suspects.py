@@ -612,3 +612,14 @@ def test_a_reason_is_a_sentence_both_ways(
     case = Case("", {fact: pair}, longer, first)
     assert case.asked().suspects[0].reason == slower
     assert case.asked(faster=True).suspects[0].reason == faster
+
+
+def test_a_setting_of_some_runs_of_a_side_is_suspected_and_weighs_less_than_one_of_all() -> None:
+    """One run with slow.backward and one with slow.forward, against runs without either."""
+    longer = Told({}, {"forward": 1.3, "backward": 1.3})
+    phases = ("forward", "backward")
+    every = ask(Told(), longer, [Change(f"execution.slow.{phase}", 0.0, 0.01) for phase in phases])
+    some = ask(Told(), longer, [Change(f"execution.slow.{phase}", 0.0, 0.01, varies=True) for phase in phases])
+    assert set(every.names) == set(some.names) == {"execution.slow.forward", "execution.slow.backward"}
+    for one, part in zip(every.suspects, some.suspects, strict=True):
+        assert 0 < part.score < one.score
