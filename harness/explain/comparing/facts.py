@@ -76,8 +76,8 @@ def changes(before: Side, after: Side, everything: bool = False) -> tuple[Change
         if everything or (differ(fact, a, b) and not is_noise(fact)):
             missing = "before" if not a else "after" if not b else ""
             varies = _distinct(a) > 1 or _distinct(b) > 1
-            own = (_lacking(a, b) or a, _lacking(b, a) or b) if is_chosen(fact) else (a, b)
-            found.append(Change(fact, *map(_one, own), missing, varies))  # type: ignore[arg-type]
+            one, other = (_lacking(a, b) or a, _lacking(b, a) or b) if is_chosen(fact) else (a, b)
+            found.append(Change(fact, _one(one), _one(other), missing, varies))  # type: ignore[arg-type]
     return tuple(sorted(found, key=lambda change: (ORDER.get(change.kind, len(ORDER)), natural(change.fact))))
 
 

@@ -85,8 +85,8 @@ def test_what_was_set_in_some_runs_of_a_side_only_is_a_change_with_what_the_othe
     kind: str, before: tuple[Value, ...], after: tuple[Value, ...], shown: tuple[Value, Value]
 ) -> None:
     a, b = (side(*(measured(**{f"{kind}__x": value}) for value in values)) for values in (before, after))
-    assert only(a, b) == Change(f"{kind}.x", *shown, varies=True)
-    assert only(b, a) == Change(f"{kind}.x", *reversed(shown), varies=True)
+    assert only(a, b) == Change(f"{kind}.x", shown[0], shown[1], varies=True)
+    assert only(b, a) == Change(f"{kind}.x", shown[1], shown[0], varies=True)
 
 
 @pytest.mark.parametrize("fact", ["execution__x", "environment__x", "code__x"])
