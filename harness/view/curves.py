@@ -44,6 +44,11 @@ def representative(side: Side) -> Measured | None:
     return timed[(len(timed) - 1) // 2] if timed else side.runs[0] if side.runs else None
 
 
+def one_unit(runs: Sequence[Measured]) -> bool:
+    """Whether the rates of ``runs`` can stand on one scale: tokens a second and steps a second cannot."""
+    return len({run.unit for run in runs}) <= 1
+
+
 def steady_rates(runs: Sequence[Measured]) -> list[float]:
     """Rates of the steady blocks of ``runs``, or of all blocks where none is steady."""
     blocks = [(rate, steady) for m in runs for rate, steady in zip(m.profile.rate, m.profile.steady, strict=True)]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harness import figures
 from harness.comparison import Explanation, Measured, Shift
-from harness.view.curves import binned, end_of, representative, steady_rates
+from harness.view.curves import binned, end_of, one_unit, representative, steady_rates
 from harness.view.words import plain
 
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -29,10 +29,13 @@ def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
 
 
 def over_time(e: Explanation, width: int) -> RenderableType | None:
-    """Both sides' throughput over time, each by the run that stands for it; None where neither has a series."""
+    """Both sides' throughput over time, each by the run that stands for it.
+
+    None where neither has a series, and where one counts tokens and the other steps.
+    """
     picked = [("before", "cyan", representative(e.before)), ("after", "yellow", representative(e.after))]
     runs = [(name, style, run) for name, style, run in picked if run is not None and run.profile.t]
-    if not runs:
+    if not runs or not one_unit([run for _, _, run in runs]):
         return None
     end = max(end_of(run) for _, _, run in runs)
     rates = sorted(steady_rates([run for _, _, run in runs]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Literal
 
 from harness import figures
@@ -64,12 +63,9 @@ def side_of(change: Change, side: Literal["before", "after"]) -> str:
     if change.missing == side:
         return "not recorded"
     before, after = (plain(figures.fact(change.fact, value)) for value in (change.before, change.after))
-    alike = (
-        0
-        if change.missing
-        else sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-    )
-    return figures.shortened(before if side == "before" else after, max(0, alike - LEAD)) or '""'
+    differing = (n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
+    first = next(differing, min(len(before), len(after)))
+    return figures.shortened(before if side == "before" else after, max(0, first - LEAD)) or '""'
 
 
 def arrow(change: Change) -> str:

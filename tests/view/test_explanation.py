@@ -22,8 +22,10 @@ from harness.view import words
 from harness.view.curves import binned, representative, spans
 from harness.view.difference import diff_view
 from harness.view.explanation import explanation_view
+from harness.view.report import plots, stacks
 from harness.view.report.facts import fact_table
-from harness.view.sparkline import LEVELS, sparkline
+from harness.view.report.page import report
+from harness.view.sparkline import LEVELS, over_time, sparkline
 from harness.view.waterfall import MOST, falls
 from tests import explanations
 from tests.measurements import FACTS, measured, split, steady_state
@@ -284,6 +286,20 @@ def test_a_shift_is_marked_where_it_is() -> None:
     assert min(LEVELS.index(c) for c in early) > max(LEVELS.index(c) for c in late)
     assert "GPU 3 began to throttle" in text
     assert "step 1,200" in text
+
+
+def test_tokens_and_steps_a_second_share_no_scale() -> None:
+    e = explanations.dense_fallback()
+    assert over_time(e, 100)
+    assert plots.throughput(e, plots.Clock(100.0, ()))
+    steps = replace(e.after, runs=(replace(e.after.runs[0], unit="steps"),))
+    none = replace(e.throughput, before=None, after=None, ratio=None)
+    mixed = replace(e, after=steps, unit="", throughput=none)
+    assert over_time(mixed, 100) is None
+    assert plots.throughput(mixed, plots.Clock(100.0, ())) is None
+    assert "Throughput over time" not in drawn(explanation_view(mixed, 100), 100)
+    assert stacks.steady_bars(mixed, {}) is None
+    assert "ms per <" not in report(mixed)
 
 
 def test_the_run_of_middle_speed_stands_for_a_side_and_a_failed_one_before_it() -> None:

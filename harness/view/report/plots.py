@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from harness import figures
 from harness.comparison import Explanation, Measured, Profile, Side
-from harness.view.curves import end_of, representative, spans, steady_rates
+from harness.view.curves import end_of, one_unit, representative, spans, steady_rates
 from harness.view.sparkline import shift_text
 from harness.view.words import plain
 
@@ -124,12 +124,15 @@ def scale_to(high: float, low: float = 0.0) -> Scale:
 
 
 def throughput(e: Explanation, time: Clock) -> Plot | None:
-    """Every run's throughput over time; of a side of several, all but the one that stands for it faint."""
+    """Every run's throughput over time; of a side of several, all but the one that stands for it faint.
+
+    None where no run has a rate, and where some count tokens and others steps.
+    """
     factor = 1000 if e.unit == "tokens" else 1
     sides = {"before": e.before, "after": e.after}
     runs = [run for side in sides.values() for run in side.runs if run.profile.t]
     rates = steady_rates(runs)
-    if not rates or max(rates) <= 0:
+    if not rates or max(rates) <= 0 or not one_unit(runs):
         return None
     scale = scale_to(HEADROOM * max(rates) / factor)
     most = max(40, POINTS // len(runs))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness import figures
 from harness.comparison import UNACCOUNTED, Explanation, Measured, Side
-from harness.view.curves import representative, spans
+from harness.view.curves import one_unit, representative, spans
 from harness.view.report.plots import Clock, Scale, points, scale_to
 from harness.view.words import plain
 
@@ -81,7 +81,9 @@ def colours(e: Explanation) -> dict[str, str]:
 
 
 def steady_bars(e: Explanation, classes: Mapping[str, str]) -> Bars | None:
-    """Both sides' costs; None where one has no steady state."""
+    """Both sides' costs; None where one has no steady state, or they are not of the same unit."""
+    if not one_unit([*e.before.runs, *e.after.runs]):
+        return None
     costs = {name: side_costs(side, e.unit) for name, side in (("before", e.before), ("after", e.after))}
     longest = max(sum(cost.values()) for cost in costs.values())
     if not all(costs.values()) or longest <= 0:
@@ -135,7 +137,9 @@ def _row(name: str, colour: str, costs: Mapping[str, Mapping[str, float]]) -> Ro
 
 
 def stacks(e: Explanation, time: Clock, classes: Mapping[str, str]) -> tuple[Stack, ...]:
-    """The phases of the run that stands for each side, over time, on one scale."""
+    """The phases of the run that stands for each side, over time, on one scale; none where they have two units."""
+    if not one_unit([*e.before.runs, *e.after.runs]):
+        return ()
     runs = [(name, representative(side)) for name, side in (("before", e.before), ("after", e.after))]
     shown = [(name, run, _columns(run, e.unit)) for name, run in runs if run and run.profile.phases and run.profile.t]
     steady = sorted(total for _, _, columns in shown for _, _, _, total, is_steady in columns if is_steady) or sorted(
