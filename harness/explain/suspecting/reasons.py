@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 from harness import figures
 from harness.comparison import Change, Measured, Side
-from harness.explain.comparing.facts import are_numbers, values
+from harness.explain.comparing.facts import are_numbers, same, values
 from harness.explain.suspecting.grown import Growth, Part
 from harness.explain.words import listed, said, setting
 from harness.records import IMPORTED, Value
@@ -135,7 +135,10 @@ def confirmed_by(templates: Sequence[str], change: Change, before: Side, after: 
     """What would confirm it; a key that was asked for is set back to what it was."""
     if not before.runs or not after.runs:
         return ""
-    run, (again, earlier) = after.runs[0].run, map(_again, (after.runs[0], before.runs[0]))
+    key, value = setting(change.fact), change.before
+    shows, was = _having(after, change.fact, change.after), _having(before, change.fact, value)
+    one, other = shows or after.runs[0], was or before.runs[0]
+    run, again, earlier = one.run, _again(one), _again(other)
     words = {
         "run": again,
         "earlier": earlier,
@@ -144,10 +147,14 @@ def confirmed_by(templates: Sequence[str], change: Change, before: Side, after: 
         "was": None,
         **words_of(change),
     }
-    key, value = setting(change.fact), change.before
-    if key in run.spec.config and not change.missing and not change.varies:
+    if key in run.spec.config and shows and was and not change.missing:
         words |= {"key": key, "was": str(value).lower() if isinstance(value, bool) else str(value)}
     return filled((*templates, AS_IT_WAS), words, known)
+
+
+def _having(side: Side, fact: str, value: Value) -> Measured | None:
+    """The side's first run of which the fact has that value: a side may vary, and a median may be no run's."""
+    return next((m for m in side.runs if fact in m.facts and same(m.facts[fact], value)), None)
 
 
 def _again(measured: Measured) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness.comparison import Change, Contribution, Judgement
 from harness.explain.comparing import facts
 from harness.explain.suspecting.grown import differs, growth
+from harness.explain.suspecting.reasons import Figures, confirmed_by
 from harness.explain.suspecting.rules import rules
 from harness.explain.suspecting.suspects import suspects
 from harness.records import Interval, Value
@@ -623,3 +624,18 @@ def test_a_setting_of_some_runs_of_a_side_is_suspected_and_weighs_less_than_one_
     assert set(every.names) == set(some.names) == {"execution.slow.forward", "execution.slow.backward"}
     for one, part in zip(every.suspects, some.suspects, strict=True):
         assert 0 < part.score < one.score
+
+
+def test_of_a_side_that_varies_the_run_that_shows_it_is_run_again_as_one_of_the_other_side_was() -> None:
+    plain, slow = (Told({"execution.slow.forward": seconds}) for seconds in (0.0, 0.01))
+    change = Change("execution.slow.forward", 0.0, 0.01, varies=True)
+
+    def confirm(change: Change, before: tuple[Told, ...], after: tuple[Told, ...]) -> str:
+        a, b = side("a", *before), side("b", *after)
+        return confirmed_by(("harness rerun {run} {key}={was}",), change, a, b, Figures.of(a, b, ()))
+
+    assert confirm(change, (plain,), (plain, slow)) == "harness rerun b1 slow.forward=0.0"
+    median = replace(change, before=0.005, after=0.02)
+    assert confirm(median, (plain, slow), (Told({"execution.slow.forward": 0.02}),)) == (
+        "harness rerun b0 with slow.forward as it was (0.005)"
+    )
