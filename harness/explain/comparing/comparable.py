@@ -8,6 +8,7 @@ Which facts those are, and what they are called, stands in ``workload.toml``.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from harness.comparison import Change, Comparability, Measured, Side
 from harness.explain.comparing import facts
 from harness.explain.comparing.normalised import normalised
 from harness.explain.words import listed, said, setting
-from harness.records import Value, digest
+from harness.records import IMPORTED, Value, digest
 
 
 @dataclass(frozen=True)
@@ -231,16 +232,20 @@ def _remarks(workload: Iterable[Change]) -> Iterator[str]:
 
 
 def _fair_pair(different: Sequence[Change], before: Side, after: Side) -> str:
-    """What to run so that both sides do the same work: the later settings on the earlier work."""
-    if not different or not after.runs or not before.runs:
+    """What to run so that both sides do the same work: the later settings on the earlier work.
+
+    A command that can be pasted, where a recipe takes all of the settings; else the settings, in words.
+    """
+    known = [c for c in different if not c.varies]
+    if not known or not after.runs or not before.runs:
         return ""
     spec = after.runs[0].run.spec
-    values = [(setting(c.fact), c.before) for c in different if not c.varies]
-    settings = " ".join(f"{key}={_written(value)}" for key, value in values)
-    given = {key for key, _ in values}
-    if not spec.recipe or spec.recipe != before.runs[0].run.spec.recipe or not given <= spec.config.keys():
-        call = f"harness run {spec.recipe or '...'} {settings}"
-        return f"a fair pair has the same work on both sides, for example that of {_name(before)}: {call}"
+    settings = shlex.join(f"{setting(c.fact)}={_written(c.before)}" for c in known)
+    example = f"a fair pair has the same work on both sides, for example that of {_name(before)}"
+    if not spec.recipe or not {setting(c.fact) for c in known} <= spec.config.keys():
+        return f"{example}: {listed([f'{setting(c.fact)} {said(c.fact, c.before)}' for c in known])}"
+    if spec.recipe != before.runs[0].run.spec.recipe or IMPORTED in after.runs[0].facts:
+        return f"{example}: harness run {spec.recipe} {settings}"
     call = f"harness rerun {after.runs[0].run.id} {settings}"
     return f"a fair pair would be {_name(before)} against {_name(after)} run again with the same work: {call}"
 
@@ -250,8 +255,7 @@ def _name(side: Side) -> str:
 
 
 def _written(value: Any) -> str:
-    """As it is typed after ``key=``."""
+    """As it is meant after ``key=``."""
     if isinstance(value, bool):
         return str(value).lower()
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"'{text}'" if re.search(r"[^\w.,:/+-]", text) or not text else text
+    return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from harness.comparison import Measured, Side, Steady
 from harness.explain.comparing import facts
 from harness.explain.comparing.comparable import Compared, compare
 from harness.explain.comparing.normalised import attention_pairs
-from harness.records import Interval, Result, Run, RunSpec, Value
+from harness.records import IMPORTED, Interval, Result, Run, RunSpec, Value
 
 WORK: Mapping[str, Value] = {
     "workload.data.sequences": 902_000,
@@ -69,11 +70,36 @@ def test_the_seeds_pair_is_different_work_in_plain_words() -> None:
     )
 
 
-def test_what_cannot_be_run_again_is_told_as_a_command_to_fill_in() -> None:
+def test_a_command_that_is_offered_can_be_pasted() -> None:
+    """Whatever the setting holds: a shell reads it back as it was."""
+    text = "a 'b' $HOME; rm \"c\" (d)"
+    found = compared({"workload.model.heads": "full"}, {**WORK, "workload.model.heads": text})
+    assert shlex.split(found.fair_pair.partition("same work: ")[2])[2:] == ["now", f"model.heads={text}"]
+
+
+def test_another_program_is_offered_in_words_and_not_as_a_command() -> None:
+    """What a recipe does not take, as the words of a command, nobody can paste."""
+    word = "workload.command"
+    a = Side("good", (run("good", {**WORK, word: f"python -c print('{'x' * 500}')"}, recipe=""),))
+    b = Side("now", (run("now", {**WORK, word: "python t.py"}, 3600, recipe=""),))
+    found = compare(a, b, facts.changes(a, b)).fair_pair
+    assert "harness" not in found
+    assert f"that of good: command python -c print('{'x' * 61}" in found
+    assert len(found) < 250
+
+
+def test_an_import_is_not_offered_to_be_run_again() -> None:
+    a = Side("good", (run("good"),))
+    b = Side("log", (run("log", {**WORK, "workload.data.sequences": 5, IMPORTED: "mlflow"}, 3600),))
+    found = compare(a, b, facts.changes(a, b)).fair_pair
+    assert found.endswith("that of good: harness run qwen data.sequences=902000")
+
+
+def test_what_no_recipe_runs_is_told_in_words() -> None:
     a = Side("log", (run("log", recipe=""),))
     b = Side("now", (run("now", {**WORK, "workload.data.sequences": 5}, 3600, recipe=""),))
     found = compare(a, b, facts.changes(a, b))
-    assert found.fair_pair.endswith("that of log: harness run ... data.sequences=902000")
+    assert found.fair_pair.endswith("that of log: data.sequences 902,000")
 
 
 @pytest.mark.parametrize(
