@@ -32,6 +32,11 @@ def _given(assignment: str) -> tuple[str, Value]:
     if not sign:
         raise UsageError(f"--set {assignment}: write fact=value, for example {_EXAMPLE}")
     kind, _, name = fact.partition(".")
+    if kind == "observed":
+        raise UsageError(
+            f"--set {assignment}: what is observed is read from the log itself; say what ran instead, for example "
+            "--set execution.attention.used=dense"
+        )
     if kind not in KINDS:
         raise UsageError(f"--set {assignment}: a fact begins with its kind, one of {', '.join(KINDS)}: {_EXAMPLE}")
     if not _NAME.fullmatch(name) or name.endswith("."):

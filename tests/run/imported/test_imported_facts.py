@@ -38,7 +38,7 @@ def test_a_value_is_what_it_looks_like(text: str, value: Value) -> None:
     [
         ("workload.x", "write fact=value"),
         ("samples=3", "a fact begins with its kind, one of workload, execution, environment, code, state, context"),
-        ("observed.x=3", "a fact begins with its kind"),
+        ("observed.dense_fallback=true", "say what ran instead, for example --set execution.attention.used=dense"),
         ("=3", "a fact begins with its kind"),
         ("workload=3", "is not a fact's name"),
         ("workload.=3", "is not a fact's name"),
