@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.errors import UsageError
@@ -45,6 +45,8 @@ class Log:
 
 def read_log(text: str, expression: re.Pattern[str] | None = None) -> Log:
     """The log ``text``; the lines that ``expression`` matches are its steps, or else those of the usual shapes.
+
+    What ``expression`` has no group for is read from its lines in the usual shapes.
 
     Raises UsageError, with the line, where it holds the steps of more than one run.
     """
@@ -96,13 +98,32 @@ def _matched(expression: re.Pattern[str], text: str, line: int) -> Figures | Non
     if match is None:
         return None
     groups = match.groupdict() or {"tokens": match.group(1)}
-    figures = Figures(line, named={name: name for name in ("tokens", "rate", "seconds")}, stamp=stamp_of(text))
+    if not expression.groupindex and _value(match.group(1) or "") is None:
+        raise UsageError(
+            f"line {line}: the first group of --tokens-regex found {match.group(1)!r}, which is no number; the "
+            "group that finds the tokens needs the name tokens: (?P<tokens>...)"
+        )
+    figures = _beside(groups, figures_of(text, line) or Figures(line, stamp=stamp_of(text)))
     for name, words in groups.items():
         if name == "time":
             figures.stamp = stamp_of(words or "")
         elif words is not None and (value := _value(words)) is not None:
             _put(figures, name, value)
+    if not expression.groupindex:
+        figures.named["tokens"] = "the group without a name: (?P<tokens>...) names it"
     return figures
+
+
+def _beside(groups: Collection[str], found: Figures) -> Figures:
+    """What the usual patterns found, without all that a person's ``groups`` say in its place."""
+    if "time" in groups:
+        found.clock = None
+    if "step" in groups:
+        found.bar = ""
+    if not {"tok_s", "ktok_s"}.isdisjoint(groups):
+        found.tokens = None
+    found.evaluated.clear()
+    return found
 
 
 def _put(figures: Figures, name: str, value: float) -> None:
@@ -112,6 +133,7 @@ def _put(figures: Figures, name: str, value: float) -> None:
         figures.step = int(value)
     else:
         setattr(figures, name, value)
+        figures.named[name] = name
 
 
 def _value(text: str) -> float | None:

@@ -149,3 +149,29 @@ def test_a_persons_own_expression_reads_what_no_pattern_does() -> None:
     stamped = compiled(r"(?P<time>[\d:]+)!(?P<tokens>\d+)", ("seconds", "time"))
     found = read_log("".join(f"12:00:{n:02}!7\n" for n in range(12)), stamped)
     assert {step.seconds for step in steps_of(found.rows).steps} == {1.0}
+
+
+@pytest.mark.parametrize("pattern", [r"tok=(?P<tokens>\d+)", r"tok=(\d+)"])
+def test_a_persons_own_expression_adds_to_what_the_patterns_find(pattern: str) -> None:
+    found = read_log(
+        log(begin="tok=1 of the vocabulary\n", line="[it {n}] tok=8192 dt=0.38 loss 2.5"), compiled(pattern)
+    )
+    steps = steps_of(found.rows[-12:])
+    assert {(step.tokens, step.seconds, step.metrics["loss"]) for step in steps.steps} == {(8192, 0.38, 2.5)}
+    assert [step.step for step in steps.steps] == list(range(1, 13))
+    named = "tokens" if "?P" in pattern else "the group without a name: (?P<tokens>...) names it"
+    assert f'tokens from "{named}"' in steps.words
+
+
+def test_a_persons_figures_go_before_those_of_the_patterns() -> None:
+    line = "step 7{n} | 1 tokens | val loss 2.5 | 21.5 Ktok/s | 9 s/it | true step {n}, 400 a second, 2 s"
+    own = compiled(r"true step (?P<step>\d+), (?P<tok_s>\d+) a second, (?P<seconds>\d+)", ("seconds", "time"))
+    steps = steps_of(read_log(log(line=line), own).rows)
+    assert [(step.step, step.tokens, step.seconds) for step in steps.steps[:2]] == [(1, 800, 2.0), (2, 800, 2.0)]
+
+
+def test_a_group_without_a_name_that_finds_no_number_is_said_to_need_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"line 2: the first group .* found 'tok', which is no number; .*\(\?P<tokens>"
+    ):
+        read_log(log(line="[it {n}] tok=8192 dt=0.38"), compiled(r"(tok|t)=(\d+)"))
