@@ -173,6 +173,42 @@ def test_an_import_that_is_interrupted_leaves_no_run(monkeypatch: pytest.MonkeyP
     assert list(places().runs.iterdir()) == []
 
 
+def hugging_face(name: str, runtime: float) -> str:
+    """Losses every tenth step, and the time of all steps in the last line."""
+    said = "  Total optimization steps = 312\n"
+    said += "".join(f"{{'loss': {3 / n}, 'learning_rate': 5e-05, 'epoch': {n / 31:.2f}}}\n" for n in range(1, 32))
+    said += f"{{'train_runtime': {runtime}, 'train_steps_per_second': {312 / runtime:.3f}, 'train_loss': 1.2}}\n"
+    Path(name).write_text(said, encoding="utf-8")
+    return name
+
+
+def test_a_log_that_times_all_steps_together_has_the_rate_of_the_whole_run(capfd: Capture) -> None:
+    facts = ("--set", "workload.model=owl")
+    good = imported(capfd, hugging_face("good.log", 400.0), *facts)
+    bad = imported(capfd, hugging_face("bad.log", 800.0), *facts)
+    understood = good["import"]["understood"]
+    assert understood[:2] == ["312 steps", "loss"]
+    assert 'seconds from "train_runtime / 312 steps"' in understood
+    assert "tokens unknown (--tokens-per-step N says them)" in understood
+    assert any("how much the steps varied is not known" in warning for warning in good["warnings"])
+    code, found = explained(capfd, good["id"], bad["id"])
+    assert (code, found["verdict"], found["ratio"]["value"]) == (1, "SLOWER", pytest.approx(0.5))
+    counted = imported(capfd, "good.log", "--tokens-per-step", "1000", "--name", "counted")
+    assert counted["throughput_tok_s"]["value"] == pytest.approx(780.0)
+
+
+def test_tokens_that_a_log_says_once_count_and_those_that_a_person_says_go_before(capfd: Capture) -> None:
+    steps = "".join(f"iter {n}: loss 2.5, time 500.00ms, mfu 38.00%\n" for n in range(30))
+    Path("nano.log").write_text(f"tokens per iteration will be: 491,520\n{steps}", encoding="utf-8")
+    run = imported(capfd, "nano.log")
+    assert 'tokens from "tokens per iteration: 491,520"' in run["import"]["understood"]
+    assert run["throughput_tok_s"]["value"] == pytest.approx(983_040.0)
+    assert main(["import", "nano.log", "--tokens-per-step", "1000"]) == 2
+    assert "read by the usual patterns; import it under another --name" in capfd.readouterr().err
+    own = imported(capfd, "nano.log", "--tokens-per-step", "1000", "--name", "own")
+    assert own["throughput_tok_s"]["value"] == pytest.approx(2000.0)
+
+
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [
@@ -190,8 +226,14 @@ def test_an_import_that_is_interrupted_leaves_no_run(monkeypatch: pytest.MonkeyP
             ["--tokens-regex", "(?P<when>x)"],
             "its groups may be tokens, tok_s, ktok_s, step, loss, s",
         ),
+        (b"step 5 dt 1.0\n", ["--tokens-per-step", "0"], "0 is not in the range"),
         (b"step 5 dt 1.0\n", ["--set", "workload.x"], "--set workload.x: write fact=value"),
         (b"step 5 dt 1.0\n", ["--set", "samples=3"], "a fact begins with its kind, one of workload, execution"),
+        (
+            b"step 5 dt 1.0\n",
+            ["--set", "observed.dense_fallback=true"],
+            "say what ran instead, for example --set execution.attention.used=dense",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_kept(

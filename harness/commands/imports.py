@@ -24,10 +24,17 @@ from harness.view.listing import to_json
 @click.command("import")
 @click.argument("source", metavar="LOG|MLFLOW_RUN")
 @click.option("--set", "facts", multiple=True, metavar="FACT=VALUE", help="What is known of it: kind.name=value.")
-@click.option("--tokens-regex", metavar="R", help="How to read a log's steps: named groups, as for harness run.")
+@click.option(
+    "--tokens-regex", metavar="R", help="What to read beside what is understood: named groups, as for harness run."
+)
+@click.option(
+    "--tokens-per-step", type=click.IntRange(min=1), metavar="N", help="Tokens of one step, where the log has none."
+)
 @click.option("--name", default="", metavar="N", help="What to call it; the log's or MLflow's name otherwise.")
 @as_json
-def import_(source: str, facts: tuple[str, ...], tokens_regex: str | None, name: str, json_: bool) -> int:
+def import_(
+    source: str, facts: tuple[str, ...], tokens_regex: str | None, tokens_per_step: int | None, name: str, json_: bool
+) -> int:
     """Make a run that happened elsewhere one that can be shown and explained: from its log, or by its id in MLflow.
 
     A fact that nobody gives is unknown. The same again is the same run; more facts are added to it.
@@ -41,11 +48,11 @@ def import_(source: str, facts: tuple[str, ...], tokens_regex: str | None, name:
     where = places()
     known = given(facts)
     if MLFLOW_ID.fullmatch(source) and not Path(source).exists():
-        if tokens_regex:
-            raise UsageError("--tokens-regex reads a log; an MLflow run has metrics")
+        if tokens_regex or tokens_per_step:
+            raise UsageError("--tokens-regex and --tokens-per-step go with a log; an MLflow run has metrics")
         found = _from_mlflow(source, where, known, name)
     else:
-        found = import_log(Path(source), where.runs, known, tokens_regex, name)
+        found = import_log(Path(source), where.runs, known, tokens_regex, name, tokens_per_step)
     run = found.folder.load()
     if json_:
         outcome = "imported" if found.new else "changed" if found.changed else "unchanged"

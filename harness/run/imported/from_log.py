@@ -13,7 +13,8 @@ from harness.records import Value
 from harness.run.imported.figures import Figures
 from harness.run.imported.folder import End, Imported, Source, happened, keep, steps_in_words
 from harness.run.imported.log import MORE_GROUPS, Log, read_log
-from harness.run.imported.rows import NO_STEPS, Steps, steps_of
+from harness.run.imported.rows import NO_STEPS, Steps, steps_of, timed
+from harness.run.imported.whole import Whole, read_whole, spread, with_tokens
 from harness.run.logsteps import compiled
 
 MOST_BYTES = 2**31
@@ -24,26 +25,34 @@ _HOW = r"say how to read it: --tokens-regex 'step (?P<step>\d+) .* tokens (?P<to
 
 
 def import_log(
-    path: Path, runs: Path, facts: Mapping[str, Value], tokens_regex: str | None = None, name: str = ""
+    path: Path,
+    runs: Path,
+    facts: Mapping[str, Value],
+    tokens_regex: str | None = None,
+    name: str = "",
+    tokens_a_step: int | None = None,
 ) -> Imported:
-    """The run that the log ``path`` tells of. Raises UsageError where it is no log, or tells of no run."""
+    """The run that the log ``path`` tells of. Raises UsageError where it is no log, or tells of no run.
+
+    tokens_a_step  what a person knows of it; it goes before what the log says
+    """
     expression = compiled(tokens_regex, MORE_GROUPS) if tokens_regex else None
     data = _bytes(path)
     text = data.decode("utf-8", "replace")
-    log = read_log(text, expression)
+    log, whole = _of_all_steps(read_log(text, expression), read_whole(text), tokens_a_step)
     steps = _steps(path, log, expression)
     unread = tuple(sorted({*log.unread, *steps.unused}))
     started_at, ended_at = _times(path, log, steps)
     source = Source(
         key=f"{hashlib.sha256(data).hexdigest()} {name}".strip(),
-        reading=tokens_regex or "",
+        reading=" ".join([*([tokens_regex] if tokens_regex else []), *_said(tokens_a_step)]),
         name=name or path.stem,
         origin=str(path.absolute()),
         end=_end(log),
         started_at=started_at,
         ended_at=ended_at,
         steps=steps,
-        events=happened(steps, log.evaluations, _remarks(log, steps, unread), log.crash is None),
+        events=happened(steps, log.evaluations, _remarks(log, whole, steps, unread), log.crash is None),
         understood=_understood(log, steps),
         facts={},
         stdout=data,
@@ -69,6 +78,21 @@ def _bytes(path: Path) -> bytes:
     if b"\0" in head or head.decode("utf-8", "replace").count("\N{REPLACEMENT CHARACTER}") > len(head) / 100:
         raise UsageError(f"{path} is not text in UTF-8: give the log itself, unpacked and converted where it has to be")
     return data
+
+
+def _said(tokens_a_step: int | None) -> tuple[str, ...]:
+    return (f"--tokens-per-step {tokens_a_step}",) if tokens_a_step else ()
+
+
+def _of_all_steps(log: Log, whole: Whole, tokens_a_step: int | None) -> tuple[Log, Whole]:
+    """The log with what holds for all of its steps put into each; and that, where it timed them."""
+    spread_out = whole.timed and not timed(log.rows)
+    rows = spread(whole, log.rows) if spread_out else log.rows
+    if tokens_a_step is not None:
+        rows = with_tokens(rows, tokens_a_step, *_said(tokens_a_step))
+    elif whole.tokens and all(row.tokens is None for row in rows):
+        rows = with_tokens(rows, whole.tokens, whole.named)
+    return replace(log, rows=rows), whole if spread_out else Whole()
 
 
 def _steps(path: Path, log: Log, expression: re.Pattern[str] | None) -> Steps:
@@ -116,11 +140,16 @@ def _times(path: Path, log: Log, steps: Steps) -> tuple[float, float | None]:
     return (written, None) if steps.nominal else (written - seconds, written)
 
 
-def _remarks(log: Log, steps: Steps, unread: Sequence[int]) -> list[str]:
+def _remarks(log: Log, whole: Whole, steps: Steps, unread: Sequence[int]) -> list[str]:
     """What a person should know of the reading, whenever they look at the run."""
     remarks = list(log.remarks)
     if steps.nominal:
         remarks.append("the log has a rate and no time: each of its lines stands for a second")
+    if whole.timed:
+        remarks.append(
+            f"the log times all {whole.steps:,} steps together: each has their mean, with what evaluations and "
+            "checkpoints took, so how much the steps varied is not known"
+        )
     if unread:
         remarks.append(f"of the log's lines, {_listed(unread)} speak of a step and were not understood")
     if log.crash is None and log.total and steps.steps and steps.steps[-1].step < log.total:

@@ -102,6 +102,13 @@ def steps_of(rows: Sequence[Figures], begin: float | None = None, clock_from_sta
     return Steps(steps, said, first_step, time == "", _lines(table, ~good))
 
 
+def timed(rows: Sequence[Figures]) -> bool:
+    """Whether the rows say of themselves a time, or a rate."""
+    table = _table(rows)
+    count, time = _sources(_without_totals(table, rows)[0])
+    return time != "" or count == "rate"
+
+
 def _step(number: float, end: float, seconds: float, tokens: float, loss: float) -> Step:
     metrics = {} if math.isnan(loss) else {"loss": loss}
     return Step(end, int(number), ROLE, "", seconds, round(tokens), 0, {"other": seconds}, metrics)
@@ -235,7 +242,7 @@ def _in_words(table: _Table, count: str, time: str, rows: Sequence[Figures]) -> 
     if count:
         words.append(f'tokens from {"a rate, " if count == "rate" else ""}"{_named(rows, count)}"')
     else:
-        words.append("no tokens")
+        words.append("tokens unknown (--tokens-per-step N says them)")
     words.append(
         {
             "seconds": f'seconds from "{_named(rows, "seconds")}"',
