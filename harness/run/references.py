@@ -47,7 +47,7 @@ def side(runs: Path, reference: str) -> Named:
         return _one(of_mlflow(runs, reference))
     known = run_folders(runs)
     if known and reference and not reference.startswith("@") and not any(f.id.startswith(reference) for f in known):
-        return Named(reference, _of_recipe(known, reference, runs))
+        return _of_recipe(known, reference, runs)
     return _one(find(runs, reference))
 
 
@@ -101,8 +101,11 @@ def _folder(runs: Path, reference: str) -> Named:
     return Named(reference, inside) if inside else _one(find(runs, reference))
 
 
-def _of_recipe(known: list[RunFolder], name: str, runs: Path) -> tuple[RunFolder, ...]:
-    """The finished runs with the spec of the latest finished run of the recipe ``name``, the earliest first."""
+def _of_recipe(known: list[RunFolder], name: str, runs: Path) -> Named:
+    """The finished runs with the spec of the latest finished run of the recipe ``name``, the earliest first.
+
+    Where others have finished too, the name says how many of them these are.
+    """
     of_it = list(_asked_for(known, name))
     if not of_it:
         raise UsageError(
@@ -112,7 +115,9 @@ def _of_recipe(known: list[RunFolder], name: str, runs: Path) -> tuple[RunFolder
     if not finished:
         raise UsageError(f"{name}: none of its {len(of_it)} runs has finished; name one by its id: `harness runs`")
     latest = finished[0][1].get("id")
-    return tuple(reversed([folder for folder, spec in finished if spec.get("id") == latest]))
+    alike = tuple(reversed([folder for folder, spec in finished if spec.get("id") == latest]))
+    left_out = len(finished) > len(alike)
+    return Named(f"{name}, {len(alike)} of its {len(finished)} finished runs" if left_out else name, alike)
 
 
 def _asked_for(known: list[RunFolder], recipe: str) -> Iterator[tuple[RunFolder, dict[str, Any]]]:

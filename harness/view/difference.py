@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.comparison import Change, Side
-from harness.view.words import by_kind, plain, side_of
+from harness.view.words import by_kind, plain, side_name, side_of
 
 NARROW = 90
 """Columns below which a fact and its two values stand under one another."""
@@ -19,7 +19,7 @@ def diff_view(before: Side, after: Side, changes: Sequence[Change], width: int) 
     """What differs, by kind. Facts among ``changes`` that do not differ (``--all``) come after it."""
     same = [change for change in changes if _same(change)]
     different = [change for change in changes if not _same(change)]
-    parts: list[RenderableType] = [Text(f"{plain(before.name)} → {plain(after.name)}", style="bold")]
+    parts: list[RenderableType] = [Text(f"{side_name(before)} → {side_name(after)}", style="bold")]
     for kind, group in by_kind(different).items():
         parts.append(Text(f"\n{kind} ({len(group)})", style="bold"))
         parts.append(_stacked(group) if width < NARROW else _table(group))

@@ -50,11 +50,8 @@ def explanation_view(e: Explanation, width: int) -> RenderableType:
 
 def _pair(e: Explanation) -> RenderableType:
     """Which runs are held against each other."""
-    rows = []
-    for label, side in (("before", e.before), ("after", e.after)):
-        several = f"{len(side.runs)} runs: {', '.join(m.run.id for m in side.runs)}"
-        rows.append((label, f"{side.name} ({several})" if len(side.runs) > 1 else side.name))
-    return _grid((Text(label, style="dim"), Text(plain(text))) for label, text in rows)
+    sides = (("before", e.before), ("after", e.after))
+    return _grid((Text(label, style="dim"), Text(words.side_name(side))) for label, side in sides)
 
 
 def _work(e: Explanation) -> Iterable[RenderableType]:

@@ -97,6 +97,12 @@ def command(e: Explanation, *options: str) -> str:
     return shlex.join([program(), "diff", *map(_typed, (e.before, e.after)), *options])
 
 
+def side_name(side: Side) -> str:
+    """A side's name, and how many runs and which they are, unless it is the name of its only run."""
+    runs = f"{len(side.runs)} run{'s' if len(side.runs) > 1 else ''}: {', '.join(m.run.id for m in side.runs)}"
+    return plain(side.name if [m.run.id for m in side.runs] in ([], [side.name]) else f"{side.name} ({runs})")
+
+
 def _typed(side: Side) -> str:
     """A side as a command takes it: its name, or its runs where the name is a description."""
     return plain(side.name) if side.name and " " not in side.name else ",".join(plain(m.run.id) for m in side.runs)

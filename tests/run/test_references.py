@@ -54,6 +54,7 @@ def test_a_tag_several_ids_and_a_folder_of_runs_are_groups(runs: Path) -> None:
 
 def test_a_recipe_is_its_finished_runs_that_were_asked_for_alike(runs: Path) -> None:
     assert ids(runs, "tiny") == [IDS[3]]  # the latest has settings of its own
+    assert side(runs, "tiny").name == "tiny, 1 of its 3 finished runs"
     shutil.rmtree(runs / IDS[3])
     assert ids(runs, "tiny") == [IDS[0], IDS[1]]
     assert side(runs, "tiny").name == "tiny"

@@ -149,6 +149,19 @@ def test_a_shortened_text_is_a_piece_of_it(text: str, start: int) -> None:
     assert found == text if len(text) <= figures.LONGEST else text.endswith(piece) or text.find(piece) in (0, start)
 
 
+def test_a_group_says_how_many_runs_and_which() -> None:
+    """Also of one run only: a recipe's name does not tell which of its runs it is."""
+    e = explanations.dense_fallback()
+    one = replace(e.before, name="toy, 1 of its 10 finished runs")
+    text = f"toy, 1 of its 10 finished runs (1 run: {e.before.runs[0].run.id})"
+    assert f"before  {text}\nafter   {e.after.runs[0].run.id}\n" in re.sub(
+        " +\n", "\n", drawn(explanation_view(replace(e, before=one), 140), 140)
+    )
+    assert f"<dd>{text}</dd>" in report(replace(e, before=one))
+    assert text in drawn(diff_view(one, e.after, [], 160), 160)
+    assert words.command(replace(e, before=one)).endswith(f" diff {e.before.runs[0].run.id} {e.after.runs[0].run.id}")
+
+
 def test_a_crash_is_told_before_any_speed() -> None:
     text = drawn(explanation_view(explanations.crashed(), 100), 100)
     assert text.index("Detected that you are using FX") < text.index("throughput")
