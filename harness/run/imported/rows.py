@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,9 @@ def steps_of(rows: Sequence[Figures], begin: float | None = None, clock_from_sta
         for row in zip(used.step[known], ends[known], seconds[known], tokens[known], used.loss[known], strict=True)
     )
     said = (*words, *_in_words(used, count, time, rows))
+    if count == "" and np.any(went_by > 1):  # steps themselves are what is counted then
+        steps = tuple(chain.from_iterable(map(_shared_out, steps, went_by[known])))
+        said = (*said, "the seconds of a line shared out evenly among the steps since the line before")
     first_step = time != "" and (clock_from_start if table.clock == CLOCK else start is not None)
     return Steps(steps, said, first_step, time == "", _lines(table, ~good))
 
@@ -112,6 +116,16 @@ def timed(rows: Sequence[Figures]) -> bool:
 def _step(number: float, end: float, seconds: float, tokens: float, loss: float) -> Step:
     metrics = {} if math.isnan(loss) else {"loss": loss}
     return Step(end, int(number), ROLE, "", seconds, round(tokens), 0, {"other": seconds}, metrics)
+
+
+def _shared_out(row: Step, went_by: float) -> list[Step]:
+    """The ``went_by`` steps that a row stands for, each with its share of the seconds; what it says is of the last."""
+    count = int(went_by)
+    seconds = row.seconds / count
+    before = [
+        _step(row.step - left, row.t - left * seconds, seconds, 0.0, math.nan) for left in range(count - 1, 0, -1)
+    ]
+    return [*before, replace(row, seconds=seconds, phases={"other": seconds})]
 
 
 def _table(rows: Sequence[Figures]) -> _Table:

@@ -38,6 +38,16 @@ def test_a_rate_and_seconds_give_the_tokens() -> None:
     assert [step.step for step in found.steps[:2]] == [10, 20]
 
 
+@pytest.mark.parametrize("every", [1, 5])
+def test_where_no_tokens_are_known_each_step_counts_and_not_each_line(every: int) -> None:
+    found = steps_of(rows(every=every, seconds=0.5, loss=2.5))
+    assert [step.step for step in found.steps] == list(range(1, 12 * every + 1))
+    assert {step.seconds for step in found.steps} == {0.5}
+    assert [step.t for step in found.steps] == pytest.approx([0.5 * n for n in range(1, 12 * every + 1)])
+    assert [step.step for step in found.steps if step.metrics] == [n * every for n in range(1, 13)]
+    assert any("shared out evenly" in words for words in found.words) == (every > 1)
+
+
 def test_tokens_and_a_rate_give_the_seconds() -> None:
     found = steps_of(rows(tokens=8600.0, rate=21_500.0))
     assert {(step.tokens, round(step.seconds, 9)) for step in found.steps} == {(8600, 0.4)}
