@@ -86,7 +86,7 @@ def crashed(before: Side, after: Side, changes: Sequence[Change]) -> Crash:
     signature = table()[failure.signature or "unknown"]
     cold = _cold(pair) if signature.cache_hides or failure.last.startswith("compiling") else None
     suspects = _suspects(signature, pair, cold)
-    named = _named(suspects, changes)
+    named = _named(signature, suspects, changes)
     sentence = f"{_told(pair.bad, failure)}; {_since(pair, named, cold)}"
     return Crash(sentence, suspects, _notes(signature, pair, suspects, cold))
 
@@ -105,7 +105,7 @@ def _both(before: Side, after: Side, changes: Sequence[Change]) -> Crash:
         sentence = f"both sides failed, and in the same way: {second.sentence}; the last thing that happened: {last}"
         return Crash(sentence, (), _advice(signature, second))
     suspects = _suspects(signature, _Pair(before, after, changes, True), None)
-    named = _named(suspects, changes)
+    named = _named(signature, suspects, changes)
     differs = f"; {listed([_words(change) for change in named[:_NAMED]])}" if named else ""
     sentence = f"both sides failed, and not in the same way: {_told(before, first)}; {_told(after, second)}{differs}"
     return Crash(sentence, suspects, _advice(signature, second))
@@ -168,9 +168,10 @@ def _confirm(change: Change, pair: _Pair) -> str:
     return f"harness rerun {good.id}" if change.kind in ("environment", "code") else ""
 
 
-def _named(suspects: Sequence[Suspect], changes: Sequence[Change]) -> list[Change]:
+def _named(signature: Signature, suspects: Sequence[Suspect], changes: Sequence[Change]) -> list[Change]:
     """What the sentence may name, the likeliest first: no fact of which one side only did not record what it was."""
-    found = [suspect.change for suspect in suspects] or _leading(changes)
+    found = [suspect.change for suspect in suspects]
+    found = found or [c for c in _leading(changes) if not (signature.sizes and is_remark(c.fact))]
     return [change for change in found if not change.missing or absence_tells(change.fact)]
 
 
@@ -230,7 +231,7 @@ def _since(pair: _Pair, named: Sequence[Change], cold: _Cold | None) -> str:
     told = [_words(change) for change in named if not _CACHE.match(change.fact)][:_NAMED]
     told += [_cache_words(pair, cold)] if cold is not None else []
     if not told:
-        return f"{good} {well}, and nothing that is recorded tells the two apart"
+        return f"{good} {well}, and no change that was recorded is known to bring it"
     text = f"since {good}, which {well}, {listed(told)}" if pair.forwards else f"{good} {well}, after {listed(told)}"
     return f"{text}, and the warm cache may have hidden the fault" if cold is not None else text
 

@@ -97,7 +97,7 @@ def test_a_cache_that_did_not_go_cold_hides_nothing(
     crash = compared(good(cache_before), bad(cache=cache_after))
     assert "hidden" not in crash.sentence
     assert crash.suspects == ()
-    assert "nothing that is recorded tells the two apart" in crash.sentence
+    assert "no change that was recorded is known to bring it" in crash.sentence
     assert any("Nothing that is known to bring this failure" in note for note in crash.notes)
 
 
@@ -190,6 +190,12 @@ def test_the_length_of_training_holds_no_memory(signature: str) -> None:
     crash = compared(good(given=before), bad(signature, given=after))
     assert [s.change.fact for s in crash.suspects] == ["workload.vocabulary"]
     assert "steps" not in crash.sentence.partition("since A")[2]
+
+
+def test_the_length_of_training_is_not_named_where_nothing_else_changed_either() -> None:
+    crash = compared(good(given={"workload.steps": 150}), bad("killed-from-outside", given={"workload.steps": 800}))
+    assert crash.suspects == ()
+    assert "no change that was recorded is known to bring it" in crash.sentence
 
 
 def test_the_length_of_training_can_bring_what_is_no_matter_of_size() -> None:
