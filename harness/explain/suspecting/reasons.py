@@ -2,7 +2,7 @@
 
 A template whose figures are not all known is passed over for the next, so no sentence has a hole in it.
 
-    {FACT<} {FACT>} {FACT~}    what a fact was before, is after, and how it moved; the fact may be a glob
+    {FACT<} {FACT>} {FACT~}    what a fact that moved was before, is after, and how it moved; the fact may be a glob
     {FACT?}                    nothing, where the fact is true after; else the template is passed over
     {now}                      nothing, where the later side is the slower one; else the template is passed over
 """
@@ -87,7 +87,8 @@ def _figure(name: str, known: Figures) -> str | None:
     if name[-1] == "~":
         return moved(fact, before, after)
     value = before if name[-1] == "<" else after
-    return None if value is None else said(fact, value)
+    unmoved = name[-1] == "<" and before is not None and after is not None and same(before, after)
+    return None if value is None or unmoved else said(fact, value)
 
 
 def moved(fact: str, before: Value, after: Value) -> str | None:

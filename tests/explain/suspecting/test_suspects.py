@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.comparison import Change, Contribution, Judgement
 from harness.explain.comparing import facts
 from harness.explain.suspecting.grown import differs, growth
-from harness.explain.suspecting.reasons import Figures, confirmed_by
+from harness.explain.suspecting.reasons import Figures, confirmed_by, filled, words_of
 from harness.explain.suspecting.rules import rules
 from harness.explain.suspecting.suspects import suspects
 from harness.records import Interval, Value
@@ -639,3 +639,17 @@ def test_of_a_side_that_varies_the_run_that_shows_it_is_run_again_as_one_of_the_
     assert confirm(median, (plain, slow), (Told({"execution.slow.forward": 0.02}),)) == (
         "harness rerun b0 with slow.forward as it was (0.005)"
     )
+
+
+def test_a_figure_that_did_not_move_is_no_reason() -> None:
+    """What is no padding on either side does not say why other data takes longer."""
+    change = Change("workload.data.samples", 902_000, 1_100_000)
+    templates = next(rule.reason for rule in rules() if rule.id == "padding")
+
+    def reason(before: float, after: float) -> str:
+        a, b = (side(name, Told({"observed.padding_share": p})) for name, p in (("a", before), ("b", after)))
+        return filled(templates, words_of(change), Figures.of(a, b, ()))
+
+    went = "data.samples went from 902,000 to 1,100,000"
+    assert reason(0.0, 0.2) == f"20 % of what was computed is padding, before: 0 % ({went})"
+    assert reason(0.2, 0.2) == f"{went}: it decides how much of what is computed is padding"
