@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.errors import NewerRecord, RecordError
@@ -112,6 +113,9 @@ class _Reading:
             result = _ended(result, finished[-1] if finished else None, alive)
         if result.status == "running":
             self.gaps.append("the run is still running: it is taken as it stands")
+        cut = result.status == "finished" and spec.recipe and not finished  # a recipe's last line says that it ended
+        if cut and not any(gap.startswith("events.jsonl") for gap in self.gaps):
+            self.gaps.append("events.jsonl ends before the run did: what came after is unknown")
         caches = self.json("caches.json", "what the compile caches held is unknown", dict) or {}
         mirror = self.folder.path / "mirror.json"  # there only where the run is mirrored
         fingerprint = self.json("fingerprint.json", "only what was asked for is known of it", Fingerprint.from_json)
@@ -130,10 +134,11 @@ class _Reading:
     def events(self) -> tuple[Lines, Mapping[str, Steps]]:
         """What happened, and the steps: from their columns where those are there, else from the lines."""
         path, steps = self.folder.path / "events.jsonl", self._columns()
+        unknown = "compilations, evaluations and notes are unknown" if steps else "no step is known"
         try:
             lines = read_lines(path, steps is None)
+            self._filled(path, unknown)
         except OSError as error:
-            unknown = "compilations, evaluations and notes are unknown" if steps else "no step is known"
             self.gaps.append(f"events.jsonl {_trouble(error)}: {unknown}")
             return Lines(), steps or {}
         if lines.torn:
@@ -143,6 +148,13 @@ class _Reading:
         if unfit:
             self.gaps.append(f"events.jsonl has {unfit:,} line{'s' if unfit > 1 else ''} that are no events: left out")
         return lines, steps
+
+    def _filled(self, path: Path, unknown: str) -> bool:
+        """Whether the file holds anything; a gap where it does not."""
+        if path.stat().st_size:
+            return True
+        self.gaps.append(f"{path.name} is empty: {unknown}")
+        return False
 
     def _columns(self) -> Mapping[str, Steps] | None:
         try:
@@ -154,10 +166,13 @@ class _Reading:
             return None
 
     def telemetry(self) -> Mapping[str, Series]:
+        path, unknown = self.folder.path / "telemetry.jsonl", "how the machine was doing is unknown"
         try:
-            series, skipped = read_series(self.folder.path / "telemetry.jsonl")
+            series, skipped = read_series(path)
+            if self._filled(path, unknown) and _torn(path):
+                self.gaps.append("telemetry.jsonl ends in half a line, which is left out")
         except OSError as error:
-            self.gaps.append(f"telemetry.jsonl {_trouble(error)}: how the machine was doing is unknown")
+            self.gaps.append(f"telemetry.jsonl {_trouble(error)}: {unknown}")
             return {}
         if skipped:
             self.gaps.append(f"telemetry.jsonl has {skipped:,} lines that are no samples: left out")
@@ -198,6 +213,13 @@ def _ended(said: Result | None, finished: Finished | None, alive: bool) -> Resul
     if finished is None:
         return Result("killed", None, reason="nobody wrote down how it ended")
     return Result("finished" if finished.ok else "failed", None, reason=finished.reason)
+
+
+def _torn(path: Path) -> bool:
+    """Whether a file of lines, which is not empty, ends within one."""
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read() != b"\n"
 
 
 def _trouble(error: OSError) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.errors import NewerRecord, RecordError
 from harness.evidence import Steps
-from harness.records import PHASES, Event, Note, Step, event_to_json
+from harness.records import PHASES, Event, Finished, Note, Step, event_to_json
 from harness.run import columns, growing, series
 from harness.run.columns import write_columns
 from harness.run.folder import RunFolder
@@ -43,7 +43,7 @@ STEPS = st.builds(
 def written(folder: Path, events: list[Event]) -> RunFolder:
     run = samples.begin(folder, "20261129-172855-tiny-3f2a")
     with (run.path / "events.jsonl").open("w") as file:
-        for event in events:
+        for event in (*events, Finished(10_000.0)):
             data = event_to_json(event)
             if isinstance(event, Step):  # as the recorder spells what is not finite
                 data["metrics"] = {k: None if v != v else v for k, v in event.metrics.items()}
@@ -206,6 +206,25 @@ def test_what_a_whole_folder_says(tmp_path: Path) -> None:
     assert evidence.stderr == ("10%", "50%", "\ufffd", "last")
     assert evidence.stdout == ("training",)
     assert list(evidence.telemetry["cpu.use_pct"].values) == [50.0 + n for n in range(9)]
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "telemetry.jsonl"])
+def test_a_record_that_is_cut_does_not_pass_as_whole(tmp_path: Path, name: str) -> None:
+    folder = samples.recorded(tmp_path)
+    path = folder.path / name
+    data = path.read_bytes()
+    path.write_bytes(data[:-5])
+    assert gather(folder).gaps == (f"{name} ends in half a line, which is left out",)
+    path.write_bytes(b"")
+    unknown = {"events.jsonl": "no step is known", "telemetry.jsonl": "how the machine was doing is unknown"}
+    assert gather(folder).gaps == (f"{name} is empty: {unknown[name]}",)
+
+
+def test_events_that_end_with_a_whole_line_before_the_run_did_are_told(tmp_path: Path) -> None:
+    folder = samples.recorded(tmp_path)
+    path = folder.path / "events.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
+    assert gather(folder).gaps == ("events.jsonl ends before the run did: what came after is unknown",)
 
 
 FILES = (
