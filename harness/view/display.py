@@ -191,7 +191,8 @@ def _steps(summary: Summary) -> str:
     left_out = summary.warmup_steps + summary.compile_steps
     padding = f", {summary.padding / (summary.tokens + summary.padding):.0%} padding" if summary.padding else ""
     warm = f"; {left_out} of warm-up and compiling are not in the steady state" if left_out else ""
-    return f"{summary.steps:,} with {summary.tokens:,} tokens{padding}{warm}"
+    tokens = f" with {summary.tokens:,} tokens" if summary.tokens else ", tokens unknown"
+    return f"{summary.steps:,}{tokens}{padding}{warm}"
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
