@@ -118,7 +118,7 @@ def test_the_dockerfile_says_the_base_and_its_python(where: Places) -> None:
     ("name", "python", "message"),
     [
         ("cqu", None, "unknown environment 'cqu': did you mean cpu? there are tools, harness, "),
-        ("tools", None, "tools is in every image; name the environment to train in: server, cpu, "),
+        ("tools", None, "tools is in every image; name the environment to train in: "),
         ("cu130", "3.13", "cu130 is not locked for Python 3.13, only for 3.11, 3.12"),
         ("cpu", "3.9", "cpu is not locked for Python 3.9, only for 3.11, 3.12, 3.13"),
     ],
