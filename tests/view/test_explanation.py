@@ -348,7 +348,11 @@ def test_all_shows_what_is_the_same_and_a_narrow_terminal_everything() -> None:
     assert "No recorded fact differs." in drawn(diff_view(side, side, changes[1:], 60), 60)
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=40), st.tuples(fact_values, fact_values)))
+# A tone of skin without an emoji before it has no width: a terminal shows nothing of it.
+seen = st.characters(exclude_categories=("Cs", "Sk"))
+
+
+@given(st.dictionaries(st.text(seen, min_size=1, max_size=40), st.tuples(fact_values, fact_values)))
 def test_any_facts_can_be_shown(facts: dict[str, tuple[Value, Value]]) -> None:
     changes = [Change(name, *values) for name, values in facts.items()]
     text = squeezed(drawn(diff_view(Side("x", ()), Side("y", ()), changes, 60), 60))
