@@ -78,6 +78,9 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+MODULES = {name_of(path) for path in SOURCES}
+
+
 def imports(path: Path) -> Iterator[str]:
     """Every module that ``path`` imports, at its top or inside a function."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -87,8 +90,7 @@ def imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative imports hide the arrows"
             assert node.module is not None
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules = {name_of(p) for p in SOURCES}
-            yield from (name if name in modules else node.module for name in names)
+            yield from (name if name in MODULES else node.module for name in names)
 
 
 def inside(module: str, packages: tuple[str, ...]) -> bool:
