@@ -181,8 +181,9 @@ tracer = threading.Thread(target=symbolic_trace, args=(Slow(),))
 tracer.start()
 tracing.wait()
 drafters = [threading.Thread(target=attend, args=(torch.ones(3),), name=f"drafter-{n}") for n in range(3)]
-for thread in drafters: thread.start()
-for thread in drafters: thread.join()
+for thread in drafters:  # one after the other, so that their tracebacks do not run into each other
+    thread.start()
+    thread.join()
 called.set()
 tracer.join()
 raise SystemExit("the drafters died")
