@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.comparison import Change, Explanation, History, Measured, Side
+from harness.comparison import Explanation, History, Measured, Side
 from harness.errors import UsageError
-from harness.explain.comparing import facts
 from harness.explain.comparing.comparable import work
 from harness.explain.explain import explain
 from harness.explain.judging.judge import MARGIN
@@ -52,11 +51,6 @@ def answer(before: Group, after: Group, runs: Path, margin: float = MARGIN, say:
     return explain(first, second, _history(runs, (*before.folders, *after.folders)), margin)
 
 
-def differences(before: Side, after: Side, everything: bool = False) -> tuple[Change, ...]:
-    """The facts that differ between two sides, by kind; with ``everything``, the others too."""
-    return facts.changes(before, after, everything)
-
-
 def before_of(folder: RunFolder, runs: Path) -> Group | None:
     """What a run is held against: its workload's baseline, else runs of the same workload before it, else None.
 
@@ -95,6 +89,4 @@ def keep(explanation: Explanation, folder: RunFolder) -> None:
 
     page = report(explanation)
     folder.write_json("explanation.json", explanation.to_json())
-    aside = folder.path / ".explanation.html"
-    aside.write_text(page, encoding="utf-8")
-    aside.replace(folder.path / "explanation.html")
+    folder.write_text("explanation.html", page)

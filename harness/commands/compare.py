@@ -12,6 +12,7 @@ from harness import explained
 from harness.commands.terminal import as_json, err, out, print_json
 from harness.comparison import Explanation
 from harness.errors import RecordError, UsageError
+from harness.explain.comparing import facts
 from harness.explain.comparing.comparable import work
 from harness.explain.judging.judge import MARGIN
 from harness.explained import Group, Say
@@ -119,7 +120,7 @@ def diff(a: str, b: str, everything: bool, json_: bool) -> int:
     where = places()
     with _reading() as say:
         before, after = (explained.measured(Group(*side(where.runs, reference)), say) for reference in (a, b))
-    changes = explained.differences(before, after, everything)
+    changes = facts.changes(before, after, everything)
     if json_:
         print_json({"before": before.name, "after": after.name, "changes": [vars(c) for c in changes]})
     else:

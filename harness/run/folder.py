@@ -61,8 +61,11 @@ class RunFolder:
             return cls(path)
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
-        """Write ``data`` with its schema, so that a reader sees the old file or the new one, never half of one."""
-        text = json.dumps({"schema": SCHEMA, **data}, indent=1, ensure_ascii=False) + "\n"
+        """Write ``data`` with its schema, as ``write_text`` writes."""
+        self.write_text(name, json.dumps({"schema": SCHEMA, **data}, indent=1, ensure_ascii=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write ``text``, so that a reader sees the old file or the new one, never half of one."""
         beside = self.path / f".{name}.{os.getpid()}"
         with beside.open("w", encoding="utf-8") as file:
             file.write(text)
