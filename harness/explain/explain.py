@@ -72,7 +72,7 @@ def _in_time(side: Side) -> Side:
 def _judged(before: Side, after: Side, history: History, margin: float, same_unit: bool) -> tuple[Judgement, Judgement]:
     sides = (before, after)
     rates = [[m.steady.throughput.value for m in side.runs if m.steady] if same_unit else [] for side in sides]
-    firsts = [[m.first_step_s for m in side.runs if m.first_step_s is not None] for side in sides]
+    firsts = [[m.first_step_s for m in side.runs if m.first_step_s and m.first_step_s > 0] for side in sides]
     within = tuple(_within(m) for side in sides for m in side.runs if m.steady and not m.shifts)
     turns = _in_turns(before, after)
     throughput = judge("throughput", *rates, history=history.rates, within=within, margin=margin, interleaved=turns)

@@ -127,3 +127,12 @@ def test_a_run_that_goes_on_is_said_to(tmp_path: Path) -> None:
     with going.held():
         found = answer(Group("done", (done,)), Group("going", (going,)), tmp_path)
     assert "still running" in found.sentence
+
+
+@pytest.mark.parametrize("at", [0.0, -1.0])
+def test_a_first_step_before_anything_is_no_time(sides: tuple[Side, Side], at: float) -> None:
+    """A record whose clock began late has nothing to divide by."""
+    odd = Side("B", tuple(replace(m, first_step_s=at) for m in sides[1].runs))
+    found = explain(sides[0], odd)
+    assert found.verdict == "SLOWER"
+    assert (found.first_step.verdict, found.first_step.ratio) == ("UNKNOWN", None)
