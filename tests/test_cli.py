@@ -185,11 +185,12 @@ def harness(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
-def test_a_recipe_is_run_recorded_and_mirrored() -> None:
+def test_a_recipe_is_run_recorded_and_mirrored(capfd: Capture) -> None:
     process = harness("run", "toy", "steps=40", "seconds=0.01", "--json")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     record = json.loads(out)
+    assert answer(["show", "@1"], capfd) == record  # of a run without a baseline, both say the same
     assert record["status"] == "finished"
     assert record["throughput_tok_s"]["value"] > 0
     assert record["mlflow_run_id"]

@@ -159,7 +159,7 @@ def _report(outcome: Outcome, json_: bool) -> int:
     """Print what the run is against its baseline, and how it ended; its exit code for ours."""
     record, found = outcome.run, outcome.explanation
     if json_:
-        print_json({**to_json(record), "explanation": found.to_json() if found else None})
+        print_json(to_json(record) | ({"explanation": found.to_json()} if found else {}))  # else what `show` says
     else:
         piped = not record.spec.recipe and not out.is_terminal  # then standard output is the command's alone
         console = err if piped else out
