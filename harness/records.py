@@ -319,6 +319,18 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class DeviceShare:
+    """How one device of a role spent the steady time of the run, in shares of it that sum to 1."""
+
+    role: str
+    device: str
+    steps: int  # all that it took, steady or not
+    busy: float
+    waiting: float  # for the other role
+    communication: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """The figures of a run, computed from its events alone."""
 
@@ -336,6 +348,9 @@ class Summary:
     cache_bypasses: int = 0
     cache_start: str = "unknown"  # cold | warm | partial | unknown
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds, steady state, of the counting role
+    waits: Mapping[str, float] = field(default_factory=dict)  # by role, the share of the steady time that it waited
+    bound: str = ""  # the role that the others wait for; "" where none clearly is, or there is one role alone
+    devices: tuple[DeviceShare, ...] = ()
     evals: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by name, the last of each
     lossless: bool | None = None
     loss_first: float | None = None
@@ -348,6 +363,7 @@ class Summary:
         parts = {
             "throughput_tok_s": Interval(**interval) if interval else None,
             "warnings": tuple(data.get("warnings", ())),
+            "devices": tuple(known_fields(DeviceShare, device) for device in data.get("devices", ())),
         }
         return known_fields(cls, {**data, **parts})
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from harness.bottleneck import busiest
+from harness.devices import device_shares, waits_of
 from harness.evidence import Steps
 from harness.records import CacheState, Compile, Eval, Event, Note, Step, Summary
 from harness.run.growing import GrowingSteps
@@ -65,7 +67,7 @@ def _sort(events: Iterable[Event]) -> _Seen:
 
 
 def _of_steps(seen: _Seen) -> Summary:
-    """The figures of the role that counts tokens."""
+    """The figures of the role that counts tokens, and how all roles spent its steady time."""
     roles = seen.steps.finish()
     role = counting_role(roles)
     if role is None:
@@ -74,6 +76,8 @@ def _of_steps(seen: _Seen) -> Summary:
     state = steady_state(steps, seen.compiles)
     tokens = int(steps.tokens.sum())
     losses = _losses(steps, state)
+    devices = device_shares(roles, role, state)
+    waits = waits_of(devices)
     return Summary(
         steps=len(state.rows),
         tokens=tokens,
@@ -84,6 +88,9 @@ def _of_steps(seen: _Seen) -> Summary:
         warmup_steps=state.warm_up,
         compile_steps=int(np.count_nonzero(state.compiling)),
         phases=_phase_seconds(steps, state),
+        waits=waits,
+        bound=busiest(waits),
+        devices=devices,
         loss_first=losses[0],
         loss_last=losses[1],
     )

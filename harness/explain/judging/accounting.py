@@ -19,14 +19,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from harness.bottleneck import busiest, longest_waiting
 from harness.comparison import Contribution, Judgement, Measured, Side, Steady
 from harness.evidence import Floats
 from harness.figures import digits
 
 PADDING = "padding"
-
-NEARLY = 0.05
-"""Waiting shares of two roles that differ by less are the same: neither holds up the other."""
 
 
 def contributions(before: Side, after: Side, throughput: Judgement) -> tuple[Contribution, ...]:
@@ -109,14 +107,14 @@ def bottleneck(before: Side, after: Side) -> str:
     waits = [_waiting(side.runs) for side in (before, after)]
     if any(len(each) < 2 for each in waits):
         return ""
-    busiest = [_busiest(each) for each in waits]
-    if busiest == ["", ""]:
+    bound = [busiest(each) for each in waits]
+    if bound == ["", ""]:
         return "On neither side does a role hold up the others."
-    if busiest[0] == busiest[1]:
-        role = _longest_waiting(waits[1], busiest[1])
+    if bound[0] == bound[1]:
+        role = longest_waiting(waits[1], bound[1])
         first, second = (_per_cent(each.get(role, 0.0)) for each in waits)
-        return f"Both sides are {busiest[1]}-bound: the {role} waits {first} of its time before and {second} after."
-    said = [_bound(role, each) for role, each in zip(busiest, waits, strict=True)]
+        return f"Both sides are {bound[1]}-bound: the {role} waits {first} of its time before and {second} after."
+    said = [_bound(role, each) for role, each in zip(bound, waits, strict=True)]
     return f"The bottleneck changed hands: {said[0]} before, {said[1]} after."
 
 
@@ -130,20 +128,10 @@ def _waiting(runs: Sequence[Measured]) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in shares.items()}
 
 
-def _busiest(waits: Mapping[str, float]) -> str:
-    """The role that waits least; "" where another waits as little."""
-    first, second = sorted(waits, key=waits.__getitem__)[:2]
-    return first if waits[second] - waits[first] >= NEARLY else ""
-
-
-def _longest_waiting(waits: Mapping[str, float], but: str) -> str:
-    return max((role for role in waits if role != but), key=waits.__getitem__)
-
-
 def _bound(role: str, waits: Mapping[str, float]) -> str:
     if not role:
         return "no role holds up the others"
-    other = _longest_waiting(waits, role)
+    other = longest_waiting(waits, role)
     return f"{role}-bound (the {other} waits {_per_cent(waits[other])} of its time)"
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from harness.comparison import UNACCOUNTED, Lane, Profile
+from harness.devices import WAIT, meanwhile
 from harness.evidence import Evidence, Floats, Series, Whole
-from harness.explain.measuring.spent import WAIT, meanwhile, name_of, open_waits
+from harness.explain.measuring.spent import name_of, open_waits
 from harness.figures import duration
 from harness.steady import OVERLAP_S, SteadyState
 
@@ -51,7 +52,7 @@ def _phases(evidence: Evidence, role: str, state: SteadyState, starts: Whole, la
     found[UNACCOUNTED] = np.maximum(0.0, seconds - covered)
     if WAIT in found:
         begin = rows.t[starts] - rows.seconds[starts]
-        found |= open_waits(found.pop(WAIT), meanwhile(evidence, role, begin, rows.t[last]))
+        found |= open_waits(found.pop(WAIT), meanwhile(evidence.steps, role, begin, rows.t[last]))
     return {name_of(name): column for name, column in found.items() if column.any()}
 
 

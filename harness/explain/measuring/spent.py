@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.comparison import UNACCOUNTED, Role
+from harness.devices import WAIT, device_shares, meanwhile, waits_of
 from harness.evidence import Evidence, Floats, Steps, Whole
 from harness.steady import Rows, SteadyState, shared
 
-WAIT = "wait"
 EVALUATION = "evaluation"
 
 Seconds = dict[str, float]
@@ -41,12 +41,10 @@ def spent(evidence: Evidence, role: str, state: SteadyState) -> Spent:
     phases[UNACCOUNTED] = 0.0  # it is what is left
     phases = _filled(phases, total)
     ends = rows.t[state.steady]
-    others = meanwhile(evidence, role, ends - seconds, ends)
+    others = meanwhile(evidence.steps, role, ends - seconds, ends)
     waits = steps.phases[WAIT][chosen] if WAIT in steps.phases else np.zeros(len(chosen))
-    roles = {role: Role(total, float(waits.sum()), len(steps.devices))}
-    for name, columns in others.items():
-        worked = float(sum(column.sum() for phase, column in columns.items() if phase != WAIT))
-        roles[name] = Role(total, max(0.0, total - worked), len(evidence.steps[name].devices))
+    shares = waits_of(device_shares(evidence.steps, role, state))
+    roles = {name: Role(total, share * total, len(evidence.steps[name].devices)) for name, share in shares.items()}
     if WAIT in phases:
         scale = phases.pop(WAIT) / float(waits.sum())
         opened = {name: scale * float(column.sum()) for name, column in open_waits(waits, others).items()}
@@ -79,31 +77,7 @@ def _evaluating(evidence: Evidence, steps: Steps, chosen: Whole) -> float:
     return float(np.minimum(held, steps.phases["other"])[chosen].sum())
 
 
-# --- other roles -----------------------------------------------------------------------------------------
-
-
-def meanwhile(evidence: Evidence, role: str, starts: Floats, ends: Floats) -> dict[str, dict[str, Floats]]:
-    """What each role but ``role`` did in each stretch from start to end, as ``during`` says it."""
-    return {name: during(steps, starts, ends) for name, steps in evidence.steps.items() if name != role}
-
-
-def during(steps: Steps, starts: Floats, ends: Floats) -> dict[str, Floats]:
-    """Seconds of each phase that the devices of a role spent, in the mean, in each stretch from start to end.
-
-    A phase is taken to be spread evenly over its step.
-    """
-    found = {name: np.zeros(len(starts)) for name in steps.phases}
-    for device in range(len(steps.devices)):
-        mine = np.flatnonzero(steps.device == device)
-        edges = np.empty(2 * len(mine))
-        edges[0::2], edges[1::2] = steps.t[mine] - steps.seconds[mine], steps.t[mine]
-        np.maximum.accumulate(edges, out=edges)  # clocks that are read one after the other overlap by a little
-        done = np.zeros(2 * len(mine))
-        for name, column in steps.phases.items():
-            sums = np.cumsum(column[mine])
-            done[1::2], done[2::2] = sums, sums[:-1]
-            found[name] += np.interp(ends, edges, done) - np.interp(starts, edges, done)
-    return {name: column / len(steps.devices) for name, column in found.items()}
+# --- waits -----------------------------------------------------------------------------------------------
 
 
 def open_waits(waits: Floats, others: Mapping[str, Mapping[str, Floats]]) -> dict[str, Floats]:

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.comparison import UNACCOUNTED
+from harness.devices import during
 from harness.evidence import Evidence, Series, Steps
 from harness.explain.measuring.measure import measure
 from harness.explain.measuring.profile import MOST, MOST_MARKS
-from harness.explain.measuring.spent import covered, during, first_step, spent
+from harness.explain.measuring.spent import covered, first_step, spent
 from harness.records import Checkpoint, Compile, Eval, Note, Result, Run, RunSpec
 from harness.run.gather import gather
 from harness.run.summary import summarise
