@@ -45,14 +45,13 @@ def anchor_candidates(loss_mask_BS: Tensor, document_BS: Tensor) -> Tensor:
     return candidate_BS
 
 
-def sample_anchors(loss_mask_BS: Tensor, document_BS: Tensor, slots: int, generator: torch.Generator) -> Anchors:
-    """Draw up to ``slots`` anchors a row, uniformly and without repeats.
+def sample_anchors(loss_mask_BS: Tensor, document_BS: Tensor, slots: int, chance_BS: Tensor) -> Anchors:
+    """Draw up to ``slots`` anchors a row, uniformly and without repeats, where ``chance_BS`` is uniform on [0, 1).
 
     Packed documents take turns: none gets its second anchor before each has its first, so short ones do not starve.
     """
     candidate_BS = anchor_candidates(loss_mask_BS, document_BS)
     size = candidate_BS.shape[1]
-    chance_BS = torch.rand(candidate_BS.shape, generator=generator, dtype=torch.float64)
     turn_BS = _rank_within_document(chance_BS, torch.where(candidate_BS, document_BS, -1))
     priority_BS = torch.where(candidate_BS, turn_BS + chance_BS, torch.inf)
     picked_BN = priority_BS.argsort(dim=-1)[:, :slots]

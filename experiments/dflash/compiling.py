@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -63,23 +65,36 @@ def compile_forward(drafter: DFlashDrafter, backend: str) -> Forward:
     return torch.compile(drafter.forward, backend=backend, fullgraph=True, dynamic=False)
 
 
+@dataclass
+class _Here:
+    """What one thread is at."""
+
+    timer: StepTimer
+    step: int
+    seconds: float = 0.0
+
+
 class CompileWatch:
     """Records every compilation while it is entered: its seconds, and the cache hits, misses and bypasses within.
 
-    seconds  spent compiling so far
+    Several threads may train at once; each says what it is at, and a compilation belongs to the thread it runs on.
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self.seconds = 0.0
         self._recorder = recorder
-        self._timer: StepTimer | None = None
-        self._step = 0
+        self._threads: dict[int, _Here] = {}
         self._begun = 0.0
         self._seen = (0, 0, 0)
 
     def during(self, step: int, timer: StepTimer) -> None:
-        """From now on compilations belong to ``step``, and are taken out of the phase in which they happen."""
-        self._step, self._timer = step, timer
+        """From now on this thread's compilations belong to ``step``, and are taken out of the phase they happen in."""
+        here = self._threads.setdefault(threading.get_ident(), _Here(timer, step))
+        here.timer, here.step = timer, step
+
+    def seconds_here(self) -> float:
+        """Spent compiling for this thread so far."""
+        here = self._threads.get(threading.get_ident())
+        return here.seconds if here else 0.0
 
     def __enter__(self) -> CompileWatch:
         self._seen = cache_counters()
@@ -94,13 +109,14 @@ class CompileWatch:
         callback_handler.remove_end_callback(self._end)
 
     def _start(self, _args: CallbackArgs) -> None:
-        self._begun = time.perf_counter()
+        self._begun = time.perf_counter()  # one compiles at a time: torch's own lock, or the compile guard, sees to it
 
     def _end(self, args: CallbackArgs) -> None:
         seconds = time.perf_counter() - self._begun
-        self.seconds += seconds
-        if self._timer is not None:
-            self._timer.add_phase("compile", seconds)
+        here = self._of_this_thread()
+        if here is not None:
+            here.seconds += seconds
+            here.timer.add_phase("compile", seconds)
         now = cache_counters()
         hits, misses, bypasses = (after - before for after, before in zip(now, self._seen, strict=True))
         self._seen = now
@@ -109,12 +125,19 @@ class CompileWatch:
         self._recorder.compile(
             f"graph {args.compile_id} {'backward' if lazy else 'forward'}",
             seconds,
-            self._step,
+            here.step if here else 0,
             hits,
             misses,
             bypasses,
             reason="an input changed its shape, type or layout" if again else "",
         )
+
+    def _of_this_thread(self) -> _Here | None:
+        """On CUDA a backward compiles on autograd's thread, not the trainer's: with one trainer it is still known."""
+        here = self._threads.get(threading.get_ident())
+        if here is None and len(self._threads) == 1:
+            (here,) = self._threads.values()
+        return here
 
 
 def cache_counters() -> tuple[int, int, int]:

@@ -6,9 +6,10 @@ The defaults are the recipe ``tiny``. ``__post_init__`` raises ValueError with a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from experiments.dflash.layout import TopologyConfig
 from harness.config import execution, workload
 
 Backend = Literal["auto", "inductor", "aot_eager", "none"]
@@ -135,7 +136,7 @@ class TrainConfig:
     """How the drafter is optimised."""
 
     steps: int = workload(750)
-    batch: int = workload(4)  # sequences a step
+    batch: int = workload(4)  # sequences a step, over all drafters
     anchors: int = workload(32)  # block slots a sequence; where fewer anchors are valid, slots stay empty
     lr: float = workload(3e-3)
     warmup: float = workload(0.04)  # share of the steps
@@ -181,16 +182,26 @@ class DFlashConfig:
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
     precision: Literal["fp32", "bf16"] = workload("fp32")  # bf16: autocast over fp32 weights
     compile: Backend = execution("auto")  # auto: inductor where it can work
     attention: Literal["auto", "sdpa", "flex"] = execution("auto")  # auto: flex on CUDA, sdpa elsewhere
-    device: str = execution("auto")  # auto: the first CUDA device where there is one, else the CPU
+    device: str = execution("auto")  # of topology.kind=inline; auto: the first CUDA device, else the CPU
     threads: int = execution(1)  # of torch on the CPU: at tiny's size a second one saves a fifth and suffers company
 
     def __post_init__(self) -> None:
         _at_least(1, threads=self.threads)
         if self.attention == "flex" and self.device == "cpu":
             raise ValueError("attention=flex trains on CUDA only (it has no backward on the CPU); use attention=sdpa")
+        drafters = self.topology.drafter_count
+        if self.train.batch % drafters:
+            least = self.train.batch + drafters - self.train.batch % drafters
+            raise ValueError(
+                f"train.batch must be a multiple of the {drafters} drafters, so that every one has a share of the same "
+                f"shape, and {self.train.batch} is none: use train.batch={least}"
+            )
+        if self.topology.kind != "inline" and self.device != "auto":
+            raise ValueError(f"device={self.device} goes with topology.kind=inline; name topology.targets and drafters")
         if self.target.kind == "tiny":
             self.model.layer_ids(self.target.layers - 1)  # the last layer's output is only there after the final norm
 
@@ -198,3 +209,9 @@ class DFlashConfig:
     def gamma(self) -> float:
         """The decay of the loss over a block's positions: as set, or DFlash's choice for the block size."""
         return self.train.gamma or {16: 7.0, 10: 5.0, 8: 4.0}.get(self.model.block_size, self.model.block_size / 2)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the config itself says that no GPU is used."""
+        named = self.topology.target_devices or (self.device,)
+        return named[0].partition(":")[0] == "cpu"

@@ -6,7 +6,7 @@ Shapes: N rows in all, B rows a batch, S tokens a row.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -72,10 +72,14 @@ class Dataset:
     def content(self) -> str:
         return hashlib.sha256(self.ids_NS.contiguous().numpy().tobytes()).hexdigest()
 
-    def batch(self, step: int) -> Batch:
-        """The rows of ``step``, a function of (seed, step) alone: shuffled anew every pass, none left out of a pass."""
+    def batch(self, step: int, part: Iterable[int] | None = None) -> Batch:
+        """The rows of ``step``, a function of (seed, step) alone: shuffled anew every pass, none left out of a pass.
+
+        ``part`` names those of 0..rows_a_step - 1 that are wanted; None for all.
+        """
         rows = len(self.ids_NS)
-        places = [divmod(step * self.rows_a_step + i, rows) for i in range(self.rows_a_step)]
+        wanted = range(self.rows_a_step) if part is None else part
+        places = [divmod(step * self.rows_a_step + i, rows) for i in wanted]
         index = torch.tensor([_order(rows, self.seed, epoch)[place] for epoch, place in places])
         document_BS = self.document_NS[index]
         padding = int((document_BS < 0).sum())

@@ -31,10 +31,23 @@ class Weighting:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """A scalar to train on, and what it is made of."""
+    """Sums over a share of a step's blocks: shares add up, and the loss is the quotient of their sums.
 
-    value: Tensor
-    matched: Tensor  # mean over the blocks with a live slot: drafted tokens that are right, up to the first wrong one
+    total    of the weighted cross-entropies: what to call backward on
+    weight   of the weights
+    matched  over the blocks with a live slot: drafted tokens that are right, up to the first wrong one
+    blocks   with a live slot
+    """
+
+    total: Tensor
+    weight: Tensor
+    matched: Tensor
+    blocks: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        """The loss of these blocks alone."""
+        return self.total / self.weight
 
 
 def labels(kind: Literal["target", "ground_truth"], ids_BS: Tensor, logits_BSV: Tensor) -> Tensor:
@@ -47,7 +60,7 @@ def labels(kind: Literal["target", "ground_truth"], ids_BS: Tensor, logits_BSV: 
 def block_loss(
     hidden_BNKH: Tensor, label_BS: Tensor, supervision: Supervision, lm_head: Head, weighting: Weighting, chunk: int
 ) -> Loss:
-    """The loss of a batch of blocks: the weighted sum of cross-entropies over the sum of the weights.
+    """The loss of a batch of blocks: the weighted sum of cross-entropies, and the sum of the weights.
 
     Slots without weight never reach the lm_head. ``chunk`` blocks' worth of logits exist at one time, forward and
     backward; the last chunk is filled up, so that every chunk has one shape. Raises ValueError without a live slot.
@@ -64,8 +77,8 @@ def block_loss(
     live_BNJ = supervision.live_BNJ.to(device)
     ce_BNJ = _spread(ce_L, live_L, live_BNJ)
     weight_BNJ = slot_weights(ce_BNJ.detach(), live_BNJ, weighting)
-    value = (weight_BNJ * ce_BNJ).sum() / weight_BNJ.sum()
-    return Loss(value, _matched(_spread(right_L, live_L, live_BNJ), live_BNJ))
+    matched = _spread(right_L, live_L, live_BNJ).int().cumprod(dim=-1).sum()
+    return Loss((weight_BNJ * ce_BNJ).sum(), weight_BNJ.sum(), matched, live_BNJ.any(dim=-1).sum())
 
 
 def chunked_cross_entropy(hidden_LH: Tensor, label_L: Tensor, lm_head: Head, rows: int) -> tuple[Tensor, Tensor]:
@@ -113,8 +126,3 @@ def _spread(value_L: Tensor, live_L: Tensor, like_BNJ: Tensor) -> Tensor:
     """The live slots' values back in their places; zero elsewhere."""
     flat = value_L.new_zeros(like_BNJ.numel())
     return flat.index_put((live_L,), value_L).view(like_BNJ.shape)
-
-
-def _matched(right_BNJ: Tensor, live_BNJ: Tensor) -> Tensor:
-    prefix_BN = right_BNJ.int().cumprod(dim=-1).sum(dim=-1)
-    return prefix_BN.sum() / live_BNJ.any(dim=-1).sum()

@@ -1,14 +1,15 @@
-"""One optimizer step of a drafter on one device.
+"""What the two roles do in a step: the target's side makes features of a share, the drafter's side trains on them.
 
-Shapes: B rows, S positions, N block slots, K block positions, J = K - 1, F features, H hidden, V vocabulary.
+Shapes: B rows of the share, S positions, N block slots, K block positions, J = K - 1, F features, H hidden,
+V vocabulary.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -19,33 +20,68 @@ from experiments.dflash.attention import Attention, build_mask, choose_attention
 from experiments.dflash.clock import PhaseClock
 from experiments.dflash.compiling import Forward, compile_forward
 from experiments.dflash.config import DFlashConfig
+from experiments.dflash.data import Batch, Dataset
+from experiments.dflash.layout import Share
 from experiments.dflash.loss import Loss, Weighting, block_loss, labels
 from experiments.dflash.model import DFlashDrafter, drafter_shape
-from experiments.dflash.optim import guarded_step, learning_rate, make_optimizer
-from experiments.dflash.target import Target, document_positions
+from experiments.dflash.optim import Gradients, guarded_step, learning_rate, make_optimizer
+from experiments.dflash.target import Borrowed, Target, document_positions
 
-if TYPE_CHECKING:
-    from experiments.dflash.data import Batch, Dataset
+Reduce = Callable[[Tensor], None]
+"""Makes a tensor the sum of it over all drafters, in place, the same bits on each."""
 
 # --- what a step works with ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Trainer:
-    """The parts of a training on one device."""
+class Features:
+    """What the target's side makes of a share, of one fixed shape: all that travels from role to role.
+
+    features_BSF  hidden states of the captured layers, with the config's noise on them
+    label_BS      what should stand at each position
+    """
+
+    features_BSF: Tensor
+    label_BS: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TargetSide:
+    """A frozen target on its device."""
 
     config: DFlashConfig
     target: Target
+
+    def look(self, batch: Batch, share: Share) -> Features:
+        """The features of ``batch``, which is ``share``'s."""
+        device, train = self.target.device, self.config.train
+        ids_BS, document_BS = (t.to(device, non_blocking=True) for t in (batch.ids_BS, batch.document_BS))
+        with autocast(self.config, device), torch.no_grad():
+            features_BSF, logits_BSV = self.target.features(ids_BS, document_BS)
+            if train.feature_noise:
+                size = features_BSF.shape[1:]
+                draws = [_noise(train.feature_noise, size, train.seed, share.step, row, device) for row in share.rows]
+                features_BSF = features_BSF + torch.stack(draws).to(features_BSF.dtype)
+            return Features(features_BSF, labels(train.labels, ids_BS, logits_BSV))
+
+
+@dataclass(frozen=True, eq=False)
+class DrafterSide:
+    """A drafter in training on its device."""
+
+    config: DFlashConfig
     drafter: DFlashDrafter
     forward: Forward  # the drafter's, compiled or not
+    borrowed: Borrowed
     optimizer: torch.optim.AdamW
+    gradients: Gradients
     attention: Attention
     device: torch.device
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A batch with its anchors drawn. The index work was done on the host; ``*_device`` tensors are on the device."""
+    """A share with its anchors drawn. The index work was done on the host; ``*_device`` tensors are on the device."""
 
     batch: Batch
     anchors: Anchors
@@ -68,100 +104,124 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step came to, on the host."""
+    """What a step came to, on the host; the same for all drafters."""
 
     skipped: str = ""  # why the weights did not move
     metrics: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def broken(self) -> bool:
+        """Whether arithmetic went wrong, and not the batch."""
+        return bool(self.skipped and self.metrics)
 
-def make_trainer(config: DFlashConfig, target: Target, device: torch.device) -> Trainer:
-    """A fresh drafter for ``target``, which is on ``device`` already, and what trains it."""
-    attention = choose_attention(config.attention, config.compile, device)
+
+def fresh_drafter(config: DFlashConfig, target: Target, device: torch.device) -> DFlashDrafter:
+    """The untrained drafter for ``target``, the same weights wherever it is made."""
     drafter = DFlashDrafter(drafter_shape(config, target.config))
     drafter.initialise(config.model.init, config.model.seed)
     drafter.to(device)
-    forward = compile_forward(drafter, config.compile)
-    optimizer = make_optimizer(drafter.parameters(), config.train)
-    return Trainer(config, target, drafter, forward, optimizer, attention, device)
+    return drafter
 
 
-# --- one step --------------------------------------------------------------------------------------------
+def drafter_side(config: DFlashConfig, target: Target, borrowed: Borrowed, device: torch.device) -> DrafterSide:
+    """A fresh drafter for ``target`` on ``device``, where ``borrowed`` is, and what trains it."""
+    drafter = fresh_drafter(config, target, device)
+    return DrafterSide(
+        config=config,
+        drafter=drafter,
+        forward=compile_forward(drafter, config.compile),
+        borrowed=borrowed,
+        optimizer=make_optimizer(drafter.parameters(), config.train),
+        gradients=Gradients(drafter.parameters()),
+        attention=choose_attention(config.attention, config.compile, device),
+        device=device,
+    )
 
 
-def train_step(trainer: Trainer, dataset: Dataset, number: int, clock: PhaseClock) -> tuple[Prepared, Outcome]:
-    """Optimizer step ``number``, from 1. The device is waited for once, at the end, for the figures to record."""
-    with clock.phase("data"):
-        prepared = prepare(trainer, dataset.batch(number - 1), number)
-    if not bool(prepared.supervision.live_BNJ.any()):
-        return prepared, Outcome(skipped="no valid anchor in the batch")
-    with clock.phase("target"), autocast(trainer), torch.no_grad():
-        features_BSF, label_BS = look_at_target(trainer, prepared, number)
-        block_BNKH = embed_blocks(trainer, prepared)
-    with clock.phase("forward"), autocast(trainer):
-        loss = drafter_loss(trainer, prepared, features_BSF, label_BS, block_BNKH)
-    with clock.phase("backward"):
-        torch.autograd.backward(loss.value)
-    lr = learning_rate(number, trainer.config.train)
-    with clock.phase("optimizer"):
-        norm, skipped = guarded_step(trainer.optimizer, loss.value, lr, trainer.config.train.clip)
-        figures = torch.stack([loss.value.detach(), norm, loss.matched, skipped.float()])
-    value, gradient_norm, matched, bad = figures.tolist()
-    metrics = {"loss": value, "lr": lr, "grad_norm": gradient_norm, "matched": matched}
-    return prepared, Outcome("the loss or a gradient is not finite" if bad else "", metrics)
+# --- the drafter's step ----------------------------------------------------------------------------------
 
 
-def prepare(trainer: Trainer, batch: Batch, number: int) -> Prepared:
-    """Draw the step's anchors, from the seed and the step's number alone, and send what the device needs."""
-    train, device = trainer.config.train, trainer.device
-    generator = step_generator(train.seed, number, torch.device("cpu"))
-    anchors = sample_anchors(batch.loss_mask_BS, batch.document_BS, train.anchors, generator)
-    supervision = supervise(anchors, batch.loss_mask_BS, batch.document_BS, trainer.config.model.block_size)
+def prepare(side: DrafterSide, dataset: Dataset, share: Share) -> Prepared:
+    """Draw the share's anchors, from the seed, the step and the rows alone, and send what the device needs."""
+    config, train = side.config, side.config.train
+    batch = dataset.batch(share.step - 1, share.rows)
+    chance_BS = torch.stack([_chance(batch.ids_BS.shape[1], train.seed, share.step, row) for row in share.rows])
+    anchors = sample_anchors(batch.loss_mask_BS, batch.document_BS, train.anchors, chance_BS)
+    supervision = supervise(anchors, batch.loss_mask_BS, batch.document_BS, config.model.block_size)
     sent = (batch.ids_BS, batch.document_BS, anchors.anchor_BN)
-    return Prepared(batch, anchors, supervision, *(tensor.to(device, non_blocking=True) for tensor in sent))
+    return Prepared(batch, anchors, supervision, *(tensor.to(side.device, non_blocking=True) for tensor in sent))
 
 
-def look_at_target(trainer: Trainer, prepared: Prepared, number: int) -> tuple[Tensor, Tensor]:
-    """``features_BSF`` of the target, with the config's noise on them, and ``label_BS``."""
-    train = trainer.config.train
-    features_BSF, logits_BSV = trainer.target.features(prepared.ids_device, prepared.document_device)
-    if train.feature_noise:
-        generator = step_generator(train.seed, number, trainer.device)
-        noise_BSF = torch.empty_like(features_BSF).normal_(0.0, train.feature_noise, generator=generator)
-        features_BSF = features_BSF + noise_BSF
-    return features_BSF, labels(train.labels, prepared.ids_device, logits_BSV)
+def drafter_step(
+    side: DrafterSide, prepared: Prepared, given: Features, step: int, reduce: Reduce | None, clock: PhaseClock
+) -> Outcome:
+    """Train on a share. The device is waited for once, at the end, for the figures to record.
 
-
-def embed_blocks(trainer: Trainer, prepared: Prepared) -> Tensor:
-    """``block_BNKH``: the target's embeddings of [anchor token, MASK, ...] for each slot."""
-    target, width = trainer.target, trainer.config.model.block_size
-    anchor_token_BN = prepared.ids_device.gather(1, prepared.anchor_device)
-    block_BNK = F.pad(anchor_token_BN[:, :, None], (0, width - 1), value=target.mask_token_id)
-    return target.embed(block_BNK)
-
-
-def drafter_loss(
-    trainer: Trainer, prepared: Prepared, features_BSF: Tensor, label_BS: Tensor, block_BNKH: Tensor
-) -> Loss:
-    """Draft every block and weigh what came out."""
-    config, document_BS, anchor_BN = trainer.config, prepared.document_device, prepared.anchor_device
-    anchor_document_BN = document_BS.gather(1, anchor_BN)
-    mask = build_mask(trainer.attention, anchor_BN, anchor_document_BN, document_BS, config.model.block_size)
-    position_BS = document_positions(document_BS)
-    hidden_BNKH = trainer.forward(features_BSF, position_BS, block_BNKH, position_BS.gather(1, anchor_BN), mask)
-    weighting = Weighting(config.train.loss, config.gamma, config.train.alpha)
-    head, chunk = trainer.target.lm_head, config.train.chunk_blocks
-    return block_loss(hidden_BNKH, label_BS, prepared.supervision, head, weighting, chunk)
-
-
-def autocast(trainer: Trainer) -> AbstractContextManager[None]:
-    """bf16 arithmetic over fp32 weights where the config asks for it."""
-    return torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.config.precision == "bf16")
-
-
-def step_generator(seed: int, number: int, device: torch.device) -> torch.Generator:
-    """Randomness of one step, whatever came before it.
-
-    Seed and number are hashed together, because torch's CPU generator takes only the low 32 bits of what it is given.
+    A share without a valid anchor adds nothing, but takes part in the sum: the others wait for it there.
     """
-    mixed = hashlib.sha256(f"{seed} {number}".encode()).digest()[:4]
+    gradients, train = side.gradients, side.config.train
+    gradients.clear()
+    if bool(prepared.supervision.live_BNJ.any()):
+        with clock.phase("forward"), autocast(side.config, side.device):
+            loss = drafter_loss(side, prepared, given)
+        with clock.phase("backward"):
+            torch.autograd.backward(loss.total)
+            gradients.note(loss.total, loss.weight, loss.matched, loss.blocks)
+    if reduce is not None:
+        with clock.phase("communication"):
+            reduce(gradients.flat)
+    lr = learning_rate(step, train)
+    with clock.phase("optimizer"):
+        norm, skipped = guarded_step(side.optimizer, gradients, lr, train.clip)
+        figures = torch.cat([gradients.figures, torch.stack([norm, skipped.float()])])
+    total, weight, matched, blocks, gradient_norm, bad = figures.tolist()
+    if weight == 0:
+        return Outcome("no valid anchor in the batch")
+    metrics = {"loss": total / weight, "lr": lr, "grad_norm": gradient_norm, "matched": matched / blocks}
+    return Outcome("the loss or a gradient is not finite" if bad else "", metrics)
+
+
+def drafter_loss(side: DrafterSide, prepared: Prepared, given: Features) -> Loss:
+    """Draft every block and weigh what came out."""
+    config, document_BS, anchor_BN = side.config, prepared.document_device, prepared.anchor_device
+    anchor_document_BN = document_BS.gather(1, anchor_BN)
+    mask = build_mask(side.attention, anchor_BN, anchor_document_BN, document_BS, config.model.block_size)
+    position_BS = document_positions(document_BS)
+    block_BNKH = embed_blocks(side, prepared)
+    hidden_BNKH = side.forward(given.features_BSF, position_BS, block_BNKH, position_BS.gather(1, anchor_BN), mask)
+    weighting = Weighting(config.train.loss, config.gamma, config.train.alpha)
+    head, chunk = side.borrowed.lm_head, config.train.chunk_blocks
+    return block_loss(hidden_BNKH, given.label_BS, prepared.supervision, head, weighting, chunk)
+
+
+@torch.no_grad()
+def embed_blocks(side: DrafterSide, prepared: Prepared) -> Tensor:
+    """``block_BNKH``: the target's embeddings of [anchor token, MASK, ...] for each slot."""
+    anchor_token_BN = prepared.ids_device.gather(1, prepared.anchor_device)
+    width, mask = side.config.model.block_size, side.borrowed.mask_token_id
+    return side.borrowed.embed(F.pad(anchor_token_BN[:, :, None], (0, width - 1), value=mask))
+
+
+def autocast(config: DFlashConfig, device: torch.device) -> AbstractContextManager[None]:
+    """bf16 arithmetic over fp32 weights where the config asks for it."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
+
+
+# --- randomness ------------------------------------------------------------------------------------------
+
+
+def row_generator(seed: int, step: int, row: int, device: torch.device) -> torch.Generator:
+    """Randomness of one row of one step, whatever came before it and whoever computes it.
+
+    The three are hashed together, because torch's CPU generator takes only the low 32 bits of what it is given.
+    """
+    mixed = hashlib.sha256(f"{seed} {step} {row}".encode()).digest()[:4]
     return torch.Generator(device).manual_seed(int.from_bytes(mixed))
+
+
+def _chance(size: int, seed: int, step: int, row: int) -> Tensor:
+    return torch.rand(size, generator=row_generator(seed, step, row, torch.device("cpu")), dtype=torch.float64)
+
+
+def _noise(std: float, size: torch.Size, seed: int, step: int, row: int, device: torch.device) -> Tensor:
+    return torch.empty(size, device=device).normal_(0.0, std, generator=row_generator(seed, step, row, device))

@@ -5,12 +5,32 @@ Shapes: B rows, S tokens, H hidden, K captured layers, F = K * H, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, eq=False)
+class Borrowed:
+    """What a drafter uses of its target and does not own: the embedding and the head, on the drafter's device."""
+
+    embedding: nn.Module
+    head: nn.Module
+    mask_token_id: int
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings, one more dimension than ``ids``."""
+        embedded: Tensor = self.embedding(ids)
+        return embedded
+
+    def lm_head(self, hidden: Tensor) -> Tensor:
+        """Logits over the vocabulary for hidden states that are already normed."""
+        logits: Tensor = self.head(hidden)
+        return logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +77,31 @@ class Target:
     def parameters(self) -> int:
         return sum(p.numel() for p in self.model.parameters())
 
+    @property
+    def lent(self) -> Borrowed:
+        """The embedding and the head themselves, for a drafter on the target's own device."""
+        head: nn.Module = self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        return Borrowed(self.model.get_input_embeddings(), head, self.mask_token_id)
+
+    def lend(self, device: torch.device) -> Borrowed:
+        """Copies of the embedding and the head on ``device``, for a drafter that has a device of its own."""
+        own = self.lent
+        embedding, head = copy.deepcopy((own.embedding, own.head))  # together: tied weights stay one tensor
+        return Borrowed(embedding.to(device), head.to(device), own.mask_token_id)
+
+    def on(self, device: torch.device) -> Target:
+        """A replica on ``device``, which shares nothing with this one: two threads may use the two at once."""
+        model = copy.deepcopy(self.model)
+        model.to(device)  # type: ignore[arg-type]  # transformers wraps it in an untyped decorator
+        return replace(self, model=model)
+
     def embed(self, ids_BS: Tensor) -> Tensor:
         """Token embeddings ``x_BSH``; the drafter owns none."""
-        embedded: Tensor = self.model.get_input_embeddings()(ids_BS)
-        return embedded
+        return self.lent.embed(ids_BS)
 
     def lm_head(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary for hidden states that are already normed."""
-        logits: Tensor = self.model.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits
+        return self.lent.lm_head(hidden)
 
     @torch.no_grad()
     def features(self, ids_BS: Tensor, document_BS: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,8 +27,11 @@ def packed_rows(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     return torch.tensor(bits).view(rows, size) & (documents >= 0), documents
 
 
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def drawn(loss_mask: Tensor, document: Tensor, slots: int, seed: int) -> Anchors:
+    """Anchors whose chances come from ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    chance = torch.rand(loss_mask.shape, generator=generator, dtype=torch.float64)
+    return sample_anchors(loss_mask, document, slots, chance)
 
 
 @given(packed_rows(), st.integers(1, 30), st.integers(0, 99))
@@ -37,7 +40,7 @@ def test_anchors_are_candidates_ascending_distinct_and_as_many_as_fit(
     rows: tuple[Tensor, Tensor], slots: int, seed: int
 ) -> None:
     loss_mask, document = rows
-    anchors = sample_anchors(loss_mask, document, slots, generator(seed))
+    anchors = drawn(loss_mask, document, slots, seed)
     assert anchors.anchor_BN.shape == anchors.valid_BN.shape == (len(document), slots)
     for row in range(len(document)):
         allowed = [
@@ -59,7 +62,7 @@ def test_no_document_gets_a_second_anchor_before_each_has_its_first(
     rows: tuple[Tensor, Tensor], slots: int, seed: int
 ) -> None:
     loss_mask, document = rows
-    anchors = sample_anchors(loss_mask, document, slots, generator(seed))
+    anchors = drawn(loss_mask, document, slots, seed)
     candidates = anchor_candidates(loss_mask, document)
     for row in range(len(document)):
         available = Counter(document[row][candidates[row]].tolist())
@@ -71,14 +74,14 @@ def test_no_document_gets_a_second_anchor_before_each_has_its_first(
 
 def test_the_same_seed_draws_the_same_anchors_and_another_seed_others() -> None:
     loss_mask, document = torch.ones(4, 64, dtype=torch.bool), torch.zeros(4, 64, dtype=torch.int64)
-    first, again, other = (sample_anchors(loss_mask, document, 8, generator(s)).anchor_BN for s in (1, 1, 2))
+    first, again, other = (drawn(loss_mask, document, 8, s).anchor_BN for s in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_every_candidate_is_drawn_about_equally_often() -> None:
     loss_mask, document = torch.ones(4000, 9, dtype=torch.bool), torch.zeros(4000, 9, dtype=torch.int64)
-    anchors = sample_anchors(loss_mask, document, 2, generator(0))
+    anchors = drawn(loss_mask, document, 2, 0)
     counts = anchors.anchor_BN.flatten().bincount(minlength=9)
     assert counts[8] == 0  # the last position has no next one
     assert (counts[:8] - 1000).abs().max() < 5 * 1000**0.5
@@ -91,7 +94,7 @@ def test_supervision_against_its_definition(
 ) -> None:
     loss_mask, document = rows
     size = document.shape[1]
-    anchors = sample_anchors(loss_mask, document, slots, generator(seed))
+    anchors = drawn(loss_mask, document, slots, seed)
     supervision = supervise(anchors, loss_mask, document, block_size)
     for row in range(len(document)):
         for slot in range(slots):
@@ -113,7 +116,7 @@ def test_supervision_against_its_definition(
 
 def test_a_row_without_candidates_has_only_empty_slots() -> None:
     loss_mask, document = torch.zeros(1, 8, dtype=torch.bool), torch.zeros(1, 8, dtype=torch.int64)
-    anchors = sample_anchors(loss_mask, document, 3, generator(0))
+    anchors = drawn(loss_mask, document, 3, 0)
     assert not anchors.valid_BN.any()
     empty = Anchors(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 3, dtype=torch.bool))
     assert torch.equal(anchors.anchor_BN, empty.anchor_BN)

@@ -16,16 +16,9 @@ CHILD = """
 import sys
 from pathlib import Path
 from dataclasses import replace
-import torch
-from experiments.dflash.step import make_trainer
-from experiments.dflash.train import set_up_torch, train
 from harness.run.events import Recorder
-from tests.dflash.test_step import CONFIG, make_dataset
-from tests.dflash.tiny_target import random_target
-device = torch.device("cpu")
-set_up_torch(CONFIG, device)
-trainer = make_trainer(replace(CONFIG, compile=sys.argv[2]), random_target(), device)
-train(trainer, make_dataset(), Recorder(Path(sys.argv[1]), 0.0))
+from tests.dflash.test_step import CONFIG, trained
+trained(replace(CONFIG, compile=sys.argv[2]), Recorder(Path(sys.argv[1]), 0.0))
 """
 
 

@@ -117,7 +117,7 @@ def test_dpace_is_a_literal() -> None:
     torch.testing.assert_close(weights, torch.tensor([[[3 / 4 + 15 / 32, 15 / 32]]]))
 
 
-def test_matched_is_the_mean_length_of_the_right_prefix() -> None:
+def test_matched_sums_the_lengths_of_the_right_prefixes() -> None:
     head = nn.Linear(3, 3, bias=False).requires_grad_(False)
     head.weight.copy_(torch.eye(3))
     choice = torch.tensor([[[0, 1, 1, 2], [0, 0, 2, 2]]])  # slot 0 is the anchor
@@ -126,7 +126,7 @@ def test_matched_is_the_mean_length_of_the_right_prefix() -> None:
     position = torch.tensor([[[1, 2, 3], [2, 3, 4]]])
     live = torch.tensor([[[True, True, True], [True, True, False]]])
     loss = block_loss(hidden, label, Supervision(live, position), head, Weighting("decay", 4.0, 0.5), 1)
-    assert float(loss.matched) == 0.5  # 1, then wrong; and wrong at once, whatever follows
+    assert (float(loss.matched), float(loss.blocks)) == (1.0, 2.0)  # 1, then wrong; and wrong at once, whatever follows
 
 
 def test_labels_are_the_text_or_what_the_target_would_say_next() -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from experiments.dflash.config import TrainConfig
-from experiments.dflash.optim import dump_batch, guarded_step, learning_rate, make_optimizer
+from experiments.dflash.optim import Gradients, dump_batch, guarded_step, learning_rate, make_optimizer
 
 
 def test_warm_up_then_cosine() -> None:
@@ -28,10 +28,15 @@ def test_no_warm_up_starts_at_the_peak() -> None:
     assert learning_rate(1, TrainConfig(steps=10, warmup=0.0, lr=1.0)) == 1.0
 
 
-def one_step(model: nn.Linear, optimizer: torch.optim.AdamW, scale: float) -> tuple[Tensor, Tensor]:
-    loss = (model(torch.ones(2, 3)) * scale).square().sum()
-    torch.autograd.backward(loss)
-    return guarded_step(optimizer, loss, lr=0.1, clip=1.0)
+def one_step(
+    model: nn.Linear, optimizer: torch.optim.AdamW, scale: float, weight: float = 4.0
+) -> tuple[Tensor, Tensor]:
+    """A step on a loss that is a sum over ``weight``."""
+    gradients = Gradients(model.parameters())
+    total = (model(torch.ones(2, 3)) * scale).square().sum() * weight
+    torch.autograd.backward(total)
+    gradients.note(total, torch.tensor(weight), torch.tensor(0.0), torch.tensor(1.0))
+    return guarded_step(optimizer, gradients, lr=0.1, clip=1.0)
 
 
 def frozen(model: nn.Linear, optimizer: torch.optim.AdamW) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -77,10 +82,30 @@ def test_a_good_step_equals_plain_adamw_with_clipping() -> None:
         torch.testing.assert_close(model.weight, plain.weight)
 
 
+def test_a_step_that_nothing_carries_weight_in_moves_nothing() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model.parameters(), TrainConfig())
+    weights, _ = frozen(model, optimizer)
+    _, skipped = one_step(model, optimizer, 1.0, weight=0.0)
+    assert bool(skipped)
+    assert torch.equal(model.weight, weights["weight"])
+
+
+def test_the_gradients_are_one_buffer_that_backward_adds_to() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    gradients = Gradients(model.parameters())
+    torch.autograd.backward(model(torch.ones(1, 3)).sum())
+    apart = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    assert torch.equal(gradients.flat[: len(apart)], apart)
+    assert bool(apart.any())
+    gradients.clear()
+    assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
+
+
 def test_the_dump_can_be_read_back(tmp_path: Path) -> None:
     tensors = {"ids": torch.arange(6).view(2, 3).t(), "loss_mask": torch.tensor([True, False])}
-    path = dump_batch(tmp_path / "artifacts", 12, tensors)
-    assert path.name == "nonfinite-step-000012.safetensors"
+    path = dump_batch(tmp_path / "artifacts", 12, 1, tensors)
+    assert path.name == "nonfinite-step-000012-drafter-1.safetensors"
     loaded = load_file(path)
     assert torch.equal(loaded["ids"], tensors["ids"])
     assert torch.equal(loaded["loss_mask"], tensors["loss_mask"])

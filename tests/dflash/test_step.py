@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +17,12 @@ from torch import Tensor, nn
 from experiments.dflash.clock import PhaseClock
 from experiments.dflash.config import DFlashConfig, ModelConfig, TrainConfig
 from experiments.dflash.data import Dataset
+from experiments.dflash.loops import GIVE_UP
 from experiments.dflash.loss import Loss, block_loss
 from experiments.dflash.optim import guarded_step
-from experiments.dflash.step import Trainer, make_trainer, step_generator
-from experiments.dflash.train import GIVE_UP, save_drafter, set_up_torch, train
+from experiments.dflash.step import fresh_drafter, row_generator
+from experiments.dflash.topology.inline import InlineCrew
+from experiments.dflash.train import save_drafter, settled
 from harness.run.events import Recorder
 from tests.dflash.tiny_target import VOCAB, random_target
 
@@ -28,6 +31,7 @@ CONFIG = DFlashConfig(
     model=ModelConfig(layers=2, block_size=4, target_layer_ids="0"),
     train=TrainConfig(steps=6, batch=2, anchors=3, chunk_blocks=2),
     compile="none",
+    device="cpu",
     threads=1,
 )
 
@@ -35,7 +39,6 @@ CONFIG = DFlashConfig(
 @pytest.fixture(autouse=True)
 def _torch_as_before() -> Iterator[None]:
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    set_up_torch(CONFIG, CPU)
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -59,9 +62,15 @@ def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
-def run(tmp_path: Path, config: DFlashConfig = CONFIG, dataset: Dataset | None = None) -> tuple[Trainer, str]:
-    trainer = make_trainer(config, random_target(), CPU)
-    return trainer, train(trainer, dataset or make_dataset(), recorded(tmp_path))
+def trained(config: DFlashConfig, recorder: Recorder, dataset: Dataset | None = None) -> tuple[InlineCrew, str]:
+    """A whole training of a random target's drafter on one device, and why it was given up."""
+    with InlineCrew(settled(config, recorder), recorder) as crew:
+        crew.board(random_target(), dataset or make_dataset())
+        return crew, crew.train()
+
+
+def run(tmp_path: Path, config: DFlashConfig = CONFIG, dataset: Dataset | None = None) -> tuple[InlineCrew, str]:
+    return trained(config, recorded(tmp_path), dataset)
 
 
 def losses(tmp_path: Path) -> list[float]:
@@ -114,7 +123,7 @@ def break_loss_of(monkeypatch: pytest.MonkeyPatch, calls: set[int]) -> None:
         nonlocal count
         count += 1
         loss = block_loss(*arguments)
-        return Loss(loss.value * torch.nan, loss.matched) if count in calls else loss
+        return replace(loss, total=loss.total * torch.nan) if count in calls else loss
 
     monkeypatch.setattr("experiments.dflash.step.block_loss", broken)
 
@@ -141,7 +150,7 @@ def test_a_nan_moves_no_weight_is_counted_and_its_batch_is_kept(
     (note,) = events(tmp_path, "note")
     assert "step 3 was skipped" in note["text"]
     assert note["level"] == "warning"
-    kept = load_file(tmp_path / "artifacts" / "nonfinite-step-000003.safetensors")
+    kept = load_file(tmp_path / "artifacts" / "nonfinite-step-000003-drafter-0.safetensors")
     assert torch.equal(kept["ids"], make_dataset().batch(2).ids_BS)
     assert kept["anchor"].shape == (2, 3)
 
@@ -161,7 +170,7 @@ def test_a_batch_without_an_anchor_is_skipped_and_counted(tmp_path: Path) -> Non
     steps = events(tmp_path, "step")
     assert [event["metrics"]["starved"] for event in steps] == [2] * 6
     assert steps[-1]["metrics"]["skipped"] == 6
-    fresh = make_trainer(CONFIG, random_target(), CPU).drafter.state_dict()
+    fresh = fresh_drafter(CONFIG, random_target(), CPU).state_dict()
     assert all(torch.equal(weight, fresh[name]) for name, weight in trainer.drafter.state_dict().items())
     assert not (tmp_path / "artifacts").exists()
 
@@ -181,19 +190,19 @@ def test_a_compiled_training_compiles_in_its_first_step_alone_and_learns_the_sam
     assert not events(tmp_path / "plain", "compile")
 
 
-def test_step_generators_differ_by_seed_and_by_step() -> None:
-    draws = {float(torch.rand((), generator=step_generator(s, n, CPU))) for s in range(3) for n in range(1, 4)}
-    assert len(draws) == 9
+def test_generators_differ_by_seed_step_and_row() -> None:
+    named = itertools.product(range(3), range(1, 4), range(3))
+    assert len({float(torch.rand((), generator=row_generator(*names, CPU))) for names in named}) == 27
 
 
 def test_the_saved_drafter_holds_its_weights_and_shape(tmp_path: Path) -> None:
-    trainer = make_trainer(CONFIG, random_target(), CPU)
-    save_drafter(trainer.drafter, recorded(tmp_path), 6)
+    drafter = fresh_drafter(CONFIG, random_target(), CPU)
+    save_drafter(drafter, recorded(tmp_path), 6)
     saved = load_file(tmp_path / "artifacts" / "drafter.safetensors")
     assert {name: tensor.shape for name, tensor in saved.items()} == {
-        name: tensor.shape for name, tensor in trainer.drafter.state_dict().items()
+        name: tensor.shape for name, tensor in drafter.state_dict().items()
     }
-    assert torch.equal(saved["fc.weight"], trainer.drafter.fc.weight)
+    assert torch.equal(saved["fc.weight"], drafter.fc.weight)
     (event,) = events(tmp_path, "checkpoint")
     assert (event["path"], event["step"]) == ("artifacts/drafter.safetensors", 6)
 

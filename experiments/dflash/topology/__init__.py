@@ -1,0 +1,1 @@
+"""The ways of putting target and drafter on devices."""
