@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 from harness.records import CacheState, Interval, Run, Summary, Value
@@ -57,6 +58,26 @@ def times(ratio: Interval) -> str:
 def percent(share: float) -> str:
     """A share of a whole: ``40 %``, ``-2 %``."""
     return f"{round(100 * share)} %"
+
+
+def bound_text(waits: Mapping[str, float], bound: str, devices: Mapping[str, int]) -> str:
+    """``target-bound: the drafters waited 38 % of the time, the target 2 %``; empty where there are not two roles.
+
+    waits    by role, the share of the time that it waited for another, in the mean over its ``devices``
+    """
+    if len(waits) < 2:
+        return ""
+    order = sorted(waits, key=waits.__getitem__, reverse=True)
+    names = [f"the {role}{'s' if devices.get(role, 1) > 1 else ''}" for role in order]
+    shares = [percent(waits[role]) for role in order]
+    others = "".join(f", {name} {share}" for name, share in zip(names[1:], shares[1:], strict=True))
+    who = f"{bound}-bound" if bound else "no role holds up the others"
+    return f"{who}: {names[0]} waited {shares[0]} of the time{others}"
+
+
+def roles_text(summary: Summary) -> str:
+    """``bound_text`` of a run that has ended."""
+    return bound_text(summary.waits, summary.bound, Counter(device.role for device in summary.devices))
 
 
 def cost_unit(unit: str) -> tuple[str, float]:

@@ -33,15 +33,13 @@ from scipy.special import stdtrit
 
 from harness.evidence import Floats, Steps, Whole
 from harness.records import Compile, Interval
+from harness.rows import OVERLAP_S
 
 FEWEST_STEPS = 8
 """Steady rows below which no throughput is given."""
 
 RECURRING = 3
 """Rows that compile in the second half of a run, from which on compiling is how it runs."""
-
-OVERLAP_S = 1e-3
-"""Seconds that a compilation and a step must share: clocks that are read one after the other overlap by less."""
 
 Mask = NDArray[np.bool_]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from harness.evidence import Steps
 from harness.records import Compile
+from harness.rows import OVERLAP_S
 from harness.steady import (
-    OVERLAP_S,
     counting_role,
     mser,
     ratio_interval,

@@ -4,6 +4,9 @@ The points of a finished run depend on its files alone, in their order, and neve
 were read. So a mirror that was interrupted can start from the beginning and skip what it sent, and one that ran twice
 sends the same points.
 
+A role of several devices has the points of one: means over its devices, a throughput by the rule of the summary (rows:
+tokens add up, the slowest device gives the seconds), and what its slowest device took.
+
 Thinning. Steps 1 to 1,000 each give a point. Beyond that each doubling of the step number gives 500 points:
 every 2nd step up to 2,000, every 4th up to 4,000, and so on, about 6,000 for a million steps. Nothing is dropped: a
 point stands for all the steps since the point before it (tokens over seconds, mean seconds of a phase, mean loss).
@@ -17,13 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from harness import figures
-from harness.records import CacheState, Compile, Eval, Event, Step, Summary
+from harness.records import Compile, Eval, Event, Step
+from harness.rows import GrowingRows, Place, Row
 
 DENSE = 1000
 """Steps that each have a point of their own."""
 
-FIGURES = 2
+FIGURES = 3
 """Raised when a finished run has points that it did not have before: a mirror of fewer is not complete."""
 
 COMPARED = ("before", "after", "step")
@@ -61,17 +64,25 @@ class _Mean:
 
 @dataclass
 class _Window:
-    """The steps of one role between two points, over all of its devices."""
+    """The rows of one role between two points."""
 
-    bucket: int
+    end: Place  # the last row that it stands for
     step: int = 0
     t: float = 0.0
     tokens: int = 0
     padding: int = 0
+    rows: int = 0
+    seconds: float = 0.0  # of the slowest device of each row
     devices: set[str] = field(default_factory=set)
     means: dict[str, _Mean] = field(default_factory=dict)
 
-    def add(self, event: Step) -> None:
+    def add(self, row: Row) -> None:
+        self.rows += 1
+        self.seconds += row.seconds
+        for step in row.steps:
+            self._add_step(step)
+
+    def _add_step(self, event: Step) -> None:
         self.step, self.t = max(self.step, event.step), max(self.t, event.t)
         self.tokens += event.tokens
         self.padding += event.padding
@@ -89,24 +100,59 @@ class _Window:
         mean.add(value)
 
     def points(self) -> Iterator[Point]:
-        step = self.means["phase/step_ms"]
-        seconds = step.total / 1000 / len(self.devices)  # the devices of a role work side by side
-        if self.tokens and seconds > 0:
-            yield self._point("throughput/ktok_s", self.tokens / seconds / 1000)
+        if self.tokens and self.seconds > 0:
+            yield self._point("throughput/ktok_s", self.tokens / self.seconds / 1000)
         if self.padding:
             yield self._point("throughput/padding_percent", 100 * self.padding / (self.tokens + self.padding))
         for key, mean in self.means.items():
             yield self._point(key, mean.value)
+        if len(self.devices) > 1:
+            yield self._point("phase/slowest_step_ms", 1000 * self.seconds / self.rows)
 
     def _point(self, key: str, value: float) -> Point:
         return Point(key, value, self.t, self.step)
+
+
+class _Role:
+    """The steps of one role as they come, and the window that its whole rows are in."""
+
+    def __init__(self) -> None:
+        self._rows = GrowingRows()
+        self._window: _Window | None = None
+
+    def add(self, step: Step) -> Iterator[_Window]:
+        """The windows that ``step`` completes."""
+        for row in self._rows.add(step):
+            yield from self._take(row)
+        if self._window is not None and self._rows.reached > self._window.end:
+            yield from self._leave()
+
+    def close(self) -> Iterator[_Window]:
+        """The windows that are left when nothing more comes."""
+        for row in self._rows.close():
+            yield from self._take(row)
+        yield from self._leave()
+
+    def _take(self, row: Row) -> Iterator[_Window]:
+        again, number = row.place
+        end = again, bucket(number)
+        if self._window is not None and self._window.end != end:
+            yield from self._leave()
+        if self._window is None:
+            self._window = _Window(end)
+        self._window.add(row)
+
+    def _leave(self) -> Iterator[_Window]:
+        if self._window is not None:
+            yield self._window
+        self._window = None
 
 
 class EventPoints:
     """Turns the events of one run, in the order of its file, into points."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, _Window] = {}
+        self._roles: dict[str, _Role] = {}
         self._counting: str | None = None  # the role that consumes the tokens: its metrics have no prefix
         self._compile_s = 0.0
         self.last_step = 0
@@ -126,29 +172,24 @@ class EventPoints:
 
     def close(self) -> Iterator[Point]:
         """The points of the steps since the last whole window; call it once, after the last event."""
-        for role in list(self._windows):
-            yield from self._emit(role)
+        for name, role in self._roles.items():
+            for window in role.close():
+                yield from self._named(name, window)
 
     def _step(self, event: Step) -> list[Point]:
         if self._counting is None and event.tokens:
             self._counting = event.role
         self.last_step = max(self.last_step, event.step)
-        window = self._windows.get(event.role)
-        done: list[Point] = []
-        if window is not None and event.step > window.bucket:
-            done = list(self._emit(event.role))
-            window = None
-        if window is None:
-            window = self._windows[event.role] = _Window(bucket(event.step))
-        window.add(event)
-        return done
+        role = self._roles.get(event.role)
+        if role is None:
+            role = self._roles[event.role] = _Role()
+        return [point for window in role.add(event) for point in self._named(event.role, window)]
 
-    def _emit(self, role: str) -> Iterator[Point]:
-        points = self._windows.pop(role).points()
+    def _named(self, role: str, window: _Window) -> Iterator[Point]:
         if role == self._counting:
-            yield from points
+            yield from window.points()
         else:
-            yield from (point._replace(key=f"{role}/{point.key.replace('/', '_')}") for point in points)
+            yield from (point._replace(key=f"{role}/{point.key.replace('/', '_')}") for point in window.points())
 
 
 def eval_points(event: Eval, last_step: int) -> list[Point]:
@@ -206,54 +247,3 @@ def _numbers(prefix: str, sample: Mapping[str, Any]) -> Iterator[tuple[str, floa
             for index, item in enumerate(value):
                 if isinstance(item, Mapping):
                     yield from _numbers(f"{prefix}{name.removesuffix('s')}{index}_", item)
-
-
-def summary_points(summary: Summary, t: float, step: int) -> list[Point]:
-    """The figures of the whole run, once, at its end: what a table of runs is sorted by."""
-    throughput = summary.throughput_tok_s
-    named: dict[str, float | None] = {
-        "throughput/steady_ktok_s": _kilo(throughput.value if throughput else None),
-        "throughput/steady_low_ktok_s": _kilo(throughput.low if throughput else None),
-        "throughput/steady_high_ktok_s": _kilo(throughput.high if throughput else None),
-        "throughput/whole_run_ktok_s": _kilo(summary.whole_run_tok_s),
-        "time/first_step_s": summary.first_step_s,
-        "time/compile_s": summary.compile_s,
-        "cache/hits": float(summary.cache_hits),
-        "cache/misses": float(summary.cache_misses),
-    }
-    return [Point(key, value, t, step) for key, value in (named | _costs(summary)).items() if value is not None]
-
-
-def _costs(summary: Summary) -> dict[str, float]:
-    """What a useful Ktok cost in steady state, by phase: the rows of ``explain``'s table, for the compare view.
-
-    They sum to ``all``, which is one over the throughput. Last of all points, so that a mirror made before they were
-    there goes on where it stopped. The share of padding is the whole run's.
-    """
-    if summary.throughput_tok_s is None or not summary.tokens:
-        return {}
-    useful = summary.throughput_tok_s.value * sum(summary.phases.values())
-    costs = figures.costs(summary.phases, useful, useful * summary.padding / summary.tokens)
-    name = figures.cost_unit("tokens")[0]
-    spelled = {"unaccounted" if phase == "other" else phase: value for phase, value in costs.items()}
-    return {f"steady/{name}: {phase}": value for phase, value in (spelled | {"all": sum(costs.values())}).items()}
-
-
-def cache_points(state: CacheState | None, t: float, step: int) -> list[Point]:
-    """What the compile caches held at ``t``, in MB: in all, inductor's and Triton's."""
-    if state is None:
-        return []
-    megabytes = {"total": state.bytes / 1e6, "inductor": 0.0, "triton": 0.0}  # an empty cache is a point too
-    for kind, held in state.by_kind.items():
-        name = "triton" if "triton" in kind else "inductor" if kind in INDUCTOR else kind
-        megabytes[name] = megabytes.get(name, 0.0) + held["bytes"] / 1e6
-    points = [Point(f"cache/{name}_mb", value, t, step) for name, value in megabytes.items()]
-    return [*points, Point("cache/entries", float(state.entries), t, step)]
-
-
-INDUCTOR = ("fxgraph", "aotautograd", "inductor")
-"""Kinds of entry in a cache root that are inductor's."""
-
-
-def _kilo(value: float | None) -> float | None:
-    return None if value is None else value / 1000

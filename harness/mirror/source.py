@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.mirror.points import EventPoints, Point, TelemetryPoints, cache_points, summary_points
+from harness.mirror.ended import cache_points, summary_points
+from harness.mirror.points import EventPoints, Point, TelemetryPoints
 from harness.records import Run, Started, Value
 from harness.run.folder import EventTail, LineTail
 

@@ -11,11 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.figures import BASELINES, clock, digits, duration
+from harness.bottleneck import busiest
+from harness.figures import BASELINES, bound_text, clock, digits, duration, percent
 from harness.records import PHASES, Compile, Eval, Event, Finished, Note, Started, Step
+from harness.rows import GrowingRows, Row
 
 RECENT = 50
-"""Steps behind the rate, the phases and the time left: enough to be calm, few enough to follow a change."""
+"""Rows behind the rate, the phases and the time left: enough to be calm, few enough to follow a change."""
 
 WARNINGS = 3
 """Warnings that stay in view."""
@@ -38,7 +40,8 @@ class Live:
 
     def __init__(self, run_id: str, recipe: str, env: str) -> None:
         self._title = (run_id, recipe or "command", env)
-        self._recent: dict[str, deque[Step]] = {}
+        self._growing: dict[str, GrowingRows] = {}
+        self._whole: dict[str, deque[Row]] = {}
         self._counting: str | None = None  # the role that consumes the tokens
         self._total: int | None = None
         self._step = 0
@@ -77,7 +80,8 @@ class Live:
     def _take_step(self, event: Step) -> None:
         if self._counting is None and event.tokens:
             self._counting = event.role
-        self._recent.setdefault(event.role, deque(maxlen=RECENT)).append(event)
+        rows = self._growing.setdefault(event.role, GrowingRows()).add(event)
+        self._whole.setdefault(event.role, deque(maxlen=RECENT)).extend(rows)
         if event.role == self._counting:
             self._step = max(self._step, event.step)
             self._metrics.update({name: value for name, value in event.metrics.items() if value is not None})
@@ -92,38 +96,47 @@ class Live:
 
     # --- figures -----------------------------------------------------------------------------------------
 
+    def _recent(self, role: str) -> list[Row]:
+        """The last rows of a role; before there is one of all its devices, what there is of it."""
+        growing = self._growing.get(role)
+        return [*self._whole[role], *growing.full] or growing.open if growing else []
+
     @property
-    def _steps(self) -> list[Step]:
-        """The recent steps of the counting role; without those that compiled, as soon as there are others."""
-        steps = list(self._recent.get(self._counting or "", ()))
-        return [step for step in steps if not step.phases.get("compile")] or steps
+    def _rows(self) -> list[Row]:
+        """The recent rows of the counting role; without those that compiled, as soon as there are others."""
+        rows = self._recent(self._counting or "")
+        return [row for row in rows if not any(step.phases.get("compile") for step in row.steps)] or rows
 
     def _tok_s(self) -> float | None:
-        """Useful tokens a second over the recent steps; the devices of a role work side by side."""
-        steps = self._steps
-        seconds = sum(s.seconds for s in steps) / max(1, len({s.device for s in steps}))
-        return sum(s.tokens for s in steps) / seconds if seconds > 0 else None
+        """Useful tokens a second over the recent rows, by the rule of the summary."""
+        rows = self._rows
+        seconds = sum(row.seconds for row in rows)
+        return sum(row.tokens for row in rows) / seconds if seconds > 0 else None
 
     def _left(self) -> float | None:
         """Seconds until the last step, at the pace of the recent ones."""
-        steps = self._steps
-        if self._total is None or not steps:
+        rows = self._rows
+        if self._total is None or not rows:
             return None
-        return max(0, self._total - self._step) * sum(s.seconds for s in steps) / len(steps)
+        return max(0, self._total - self._step) * sum(row.seconds for row in rows) / len(rows)
 
     def _phases(self) -> dict[str, float]:
         """Mean seconds a step of each phase of the counting role, in the order of PHASES."""
-        steps = self._steps
+        steps = [step for row in self._rows for step in row.steps]
         sums = {name: sum(s.phases.get(name, 0.0) for s in steps) / len(steps) for name in PHASES} if steps else {}
         return {name: value for name, value in sums.items() if value > 0}
 
     def waits(self) -> str:
-        """Who waits for whom: the waiting share of each role, and what the counting role spends on the target."""
-        shares = {role: _share(steps, "wait") for role, steps in self._recent.items()}
-        said = [f"{role} waits {share:.0%} of its time" for role, share in shares.items() if share >= 0.005]
-        if said:
-            return ", ".join(said)
-        target = _share(self._steps, "target")
+        """Who waits for whom of several roles; of one, what its target takes, if it has one."""
+        steps = {role: [step for row in self._recent(role) for step in row.steps] for role in self._growing}
+        shares = {role: _share(found, "wait") for role, found in steps.items()}
+        if len(shares) > 1:
+            devices = {role: len({step.device for step in found}) for role, found in steps.items()}
+            return bound_text(shares, busiest(shares), devices)
+        for role, share in shares.items():
+            if share >= 0.005:
+                return f"the {role} waited {percent(share)} of the time"
+        target = _share([step for row in self._rows for step in row.steps], "target")
         return f"the target takes {target:.0%} of a step; nobody waits" if target else ""
 
     # --- pictures ----------------------------------------------------------------------------------------
@@ -139,6 +152,7 @@ class Live:
         total = sum(phases.values())
         top = sorted(phases.items(), key=lambda item: -item[1])[:3]
         parts += [", ".join(f"{name} {value / total:.0%}" for name, value in top)] if total else []
+        parts += [self.waits()] if len(self._growing) > 1 else []
         return "  ".join(parts)
 
     def panel(self, elapsed: float) -> Panel:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.mirror import points, tracking
+from harness.mirror import ended, tracking
 from harness.mirror.content import key_of
-from harness.mirror.points import summary_points
+from harness.mirror.ended import summary_points
 from harness.records import PHASES, Interval, Summary
 from tests import samples
 
@@ -63,7 +63,7 @@ def test_a_run_mirrored_before_they_were_there_gets_them_once(tmp_path: Path, mo
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     folder = samples.recorded(tmp_path / "runs")
     with monkeypatch.context() as earlier:
-        earlier.setattr(points, "_costs", lambda _: {})
+        earlier.setattr(ended, "_costs", lambda _: {})
         earlier.setattr(tracking, "FIGURES", 1)
         assert tracking.mirror(folder.path, uri).status == "mirrored"
     assert tracking.mirror(folder.path, uri).status == "mirrored"

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.mirror.points import (
-    DENSE,
-    EventPoints,
-    Point,
-    TelemetryPoints,
-    bucket,
-    cache_points,
-    summary_points,
-)
+from harness.mirror.ended import cache_points, summary_points
+from harness.mirror.points import DENSE, EventPoints, Point, TelemetryPoints, bucket
 from harness.records import CacheState, Compile, Eval, Event, Interval, Step, Summary
 
 

@@ -116,8 +116,25 @@ def test_who_waits_for_whom() -> None:
     live = Live("id", "box", "cu130")
     live.feed(Step(1.0, 1, "drafter", "cuda:5", 1.0, 1000, 0, {"wait": 0.31, "forward": 0.69}, {}))
     live.feed(Step(1.0, 1, "target", "cuda:0", 1.0, 0, 0, {"target": 1.0}, {}))
-    assert live.waits() == "drafter waits 31% of its time"
-    assert "drafter waits 31% of its time" in flat(drawn(live.panel(1.0)))
+    said = "target-bound: the drafter waited 31 % of the time, the target 0 %"
+    assert live.waits() == said
+    assert said in flat(drawn(live.panel(1.0)))
+    assert live.line(1.0).endswith(said)
+
+
+def test_a_role_alone_waits_for_nobody_that_is_recorded() -> None:
+    live = Live("id", "toy", "")
+    live.feed(Step(1.0, 1, "trainer", "cpu", 1.0, 1000, 0, {"wait": 0.31, "forward": 0.69}, {}))
+    assert live.waits() == "the trainer waited 31 % of the time"
+
+
+def test_the_rate_of_several_devices_is_that_of_the_summary() -> None:
+    """300 tokens in the 2 s of the slowest of three; a step that only one of them has told does not count yet."""
+    live = Live("id", "box", "cu130")
+    for number in range(1, 31):
+        for device, seconds in (("cuda:5", 1.0), ("cuda:6", 2.0), ("cuda:7", 1.5))[: 1 if number == 30 else 3]:
+            live.feed(Step(2.0 * number, number, "drafter", device, seconds, 100, phases={"forward": seconds}))
+    assert "0.150 Ktok/s" in live.line(60.0)
 
 
 def test_before_the_first_step_the_activity_is_named() -> None:

@@ -24,7 +24,8 @@ import numpy as np
 from harness.evidence import Evidence, Steps
 from harness.explain.measuring.gauges import Span, gauges
 from harness.records import Value
-from harness.steady import OVERLAP_S, counting_role
+from harness.rows import OVERLAP_S
+from harness.steady import counting_role
 
 __all__ = ["Span", "observe"]
 

@@ -11,7 +11,8 @@ from harness.devices import WAIT, meanwhile
 from harness.evidence import Evidence, Floats, Series, Whole
 from harness.explain.measuring.spent import name_of, open_waits
 from harness.figures import duration
-from harness.steady import OVERLAP_S, SteadyState
+from harness.rows import OVERLAP_S
+from harness.steady import SteadyState
 
 MOST = 400
 """Points of a curve: more than a picture has columns are not seen."""
