@@ -96,6 +96,7 @@ def tags(run: Run) -> dict[str, str]:
     if run.result.status != "running":
         named["cache_start"] = run.result.summary.cache_start
         named["lossless"] = run.result.summary.lossless
+        named["bound"] = run.result.summary.bound or None
     prefixed: dict[str, Value] = {f"harness.{key}": value for key, value in named.items() if value is not None}
     source = run.spec.recipe or shlex.join(run.spec.argv)
     commit = named["commit"]
@@ -130,6 +131,7 @@ def description(run: Run) -> str:
 def _rows(run: Run) -> Iterable[tuple[str, str]]:
     summary = run.result.summary
     yield "steps", f"{summary.steps:,}" if summary.steps else ""
+    yield "roles", figures.roles_text(summary)
     yield "time to first step", figures.duration(summary.first_step_s) if summary.first_step_s is not None else ""
     yield "loss", figures.loss_text(summary)
     yield "untrained baselines", figures.baseline_text(summary)

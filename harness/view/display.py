@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness import figures
 from harness.places import program
-from harness.records import IMPORTED, Run, Status, Summary
+from harness.records import IMPORTED, DeviceShare, Run, Status, Summary
 
 STYLES: Mapping[Status, str] = {"running": "cyan", "finished": "green", "failed": "red", "killed": "yellow"}
 
@@ -83,8 +83,11 @@ def summary_panel(run: Run, mirror: str = "") -> RenderableType:
         rows.append(("MLflow", mirror))
     parts: list[RenderableType] = [Text(result.reason, style=STYLES[result.status])] if result.reason else []
     parts += [Text(f"warning: {text}", style="yellow") for text in result.summary.warnings]
+    parts.append(_pairs(rows))
+    if len(result.summary.devices) > 1:
+        parts.append(devices_table(result.summary.devices))
     panel = Panel(
-        Group(*parts, _pairs(rows)),
+        Group(*parts),
         title=title,
         title_align="left",
         subtitle=run.spec.env,
@@ -108,12 +111,26 @@ def summary_rows(run: Run) -> list[tuple[str, str]]:
         ("loss", figures.loss_text(summary)),
         ("steps", _steps(summary)),
         ("time", phase_text(summary)),
+        ("roles", figures.roles_text(summary)),
         ("compile", figures.compile_text(summary)),
         ("cache", _cache(run)),
         ("took", figures.duration(took) if took is not None else ""),
         ("tags", ", ".join(run.tags)),
         ("folder", _near(run.folder)),
     ]
+
+
+def devices_table(devices: Sequence[DeviceShare]) -> Table:
+    """How each device spent the steady time."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("role", no_wrap=True)
+    table.add_column("device", overflow="fold")
+    for name in ("steps", "busy", "wait", "communication"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in devices:
+        shares = (figures.percent(share) for share in (each.busy, each.waiting, each.communication))
+        table.add_row(each.role, each.device, f"{each.steps:,}", *shares)
+    return table
 
 
 def _throughput(summary: Summary) -> str:
