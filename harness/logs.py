@@ -6,7 +6,7 @@ Standard library only. ``run`` reads a run's last words with it, ``explain`` its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 # Colours and cursor movements (ECMA-48), titles and links (OSC), and other control characters; tabs stay.
@@ -18,6 +18,8 @@ _RATE = re.compile(r"\d(?:\.\d+)? ?(?:it|s|[KMG]?i?B)/(?:s|it)\b")
 # "[rank3]: " by torch.distributed's hook, "[default3]:" by torchrun, "3: " by srun --label
 _RANK = re.compile(r"^(?:\[(?:rank|default)(?P<rank>\d+)\]:|(?P<task>\d{1,4}):(?= )) ?")
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? ")
+_ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
+_ROOT_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Fault|Warning)\b")
 
 
@@ -38,6 +40,18 @@ def lines(printed: Iterable[str]) -> list[Line]:
 def says_exception(text: str) -> bool:
     """Whether a line starts with an exception's name, as the last line of a traceback does."""
     return _EXCEPTION.match(text) is not None
+
+
+def root_cause(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines in which torchrun tells of the worker that failed first; none where it tells nothing."""
+    root = next((n for n, line in enumerate(lines) if _ROOT_CAUSE.search(line.text)), len(lines))
+    return lines[root : root + 12]
+
+
+def first_rank(lines: Sequence[Line]) -> int | None:
+    """The rank that torchrun saw fail first; None where it does not say."""
+    ranks = (match["rank"] for line in root_cause(lines) if (match := _ROOT_RANK.search(line.text)))
+    return next((int(rank) for rank in ranks), None)
 
 
 def _line(part: str) -> Line:

@@ -34,6 +34,7 @@ from harness.run import columns
 from harness.run.folder import RunFolder
 from harness.run.lines import Lines, read_lines
 from harness.run.series import read_series
+from harness.run.verdict import outcome
 
 LOG_BYTES = 64 << 10
 PATCH_BYTES = 1 << 20
@@ -53,7 +54,8 @@ def gather(folder: RunFolder) -> Evidence:
         raise RecordError(f"{folder.path / 'spec.json'} is no request for a run: {error}") from None
     lines, steps = reading.events()
     telemetry = reading.telemetry()
-    run = reading.run(asked, lines.all_of(Finished))
+    finished = outcome(lines.all_of(Finished))
+    run = reading.run(asked, finished)
     started = lines.all_of(Started)
     last = [event.t for event in lines.others]
     last += [float(each.t[-1]) for each in steps.values()] + [float(series.t[-1]) for series in telemetry.values()]
@@ -66,7 +68,7 @@ def gather(folder: RunFolder) -> Evidence:
         checkpoints=lines.all_of(Checkpoint),
         notes=lines.all_of(Note),
         started_t=started[0].t if started else None,
-        finished=next(iter(lines.all_of(Finished)[-1:]), None),
+        finished=finished,
         end=max(last, default=0.0),
         telemetry=telemetry,
         stdout=reading.log("stdout.log"),
@@ -105,12 +107,12 @@ class _Reading:
             self.gaps.append(f"{name} cannot be read: {what}")
             return None
 
-    def run(self, spec: RunSpec, finished: tuple[Finished, ...]) -> Run:
+    def run(self, spec: RunSpec, finished: Finished | None) -> Run:
         """The run; how it ended is told from its events where ``result.json`` does not say."""
         alive = self.folder.alive  # before the file is read: a run that ends in between has written it by then
         result = self.json("result.json", "how the run ended is told from its events", Result.from_json)
         if result is None or (result.status == "running" and not alive):
-            result = _ended(result, finished[-1] if finished else None, alive)
+            result = _ended(result, finished, alive)
         if result.status == "running":
             self.gaps.append("the run is still running: it is taken as it stands")
         cut = result.status == "finished" and spec.recipe and not finished  # a recipe's last line says that it ended

@@ -38,7 +38,7 @@ from harness.run.follow import Follower
 from harness.run.loaded import LoadedWatch, owners
 from harness.run.logsteps import LogSteps, compiled
 from harness.run.prepare import Prepared, check_startable, command, prepare, variables
-from harness.run.verdict import Verdict, judge, kills_for_memory
+from harness.run.verdict import Verdict, judge, kills_for_memory, outcome
 
 
 class Observer(Protocol):
@@ -119,7 +119,7 @@ class _Running:
     started_at: float = field(default_factory=time.time)
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint({}))
     prepared: Prepared | None = None
-    finished: Finished | None = None
+    finished: list[Finished] = field(default_factory=list)  # of the child and of its workers, in order
     first_step: bool | None = None  # True between the first step and the look that it asks for: it has loaded much
     ended_at: float | None = None  # when the child did; writing the record down comes after
 
@@ -163,7 +163,8 @@ class _Running:
                 memory_ran_out = kills_for_memory() > kills
                 stderr = folder / "stderr.log"
                 code = child.process.returncode
-                self._conclude(judge(code, child.signals, self.finished, not foreign, stderr, memory_ran_out))
+                told = outcome(self.finished)
+                self._conclude(judge(code, child.signals, told, not foreign, stderr, memory_ran_out))
 
     def _warn_of_environment(self, follower: Follower) -> None:
         """What makes a run's figures doubtful stands in its record and its summary, not only in its facts."""
@@ -201,7 +202,7 @@ class _Running:
         if isinstance(event, Started) and event.facts:
             self._add_facts(event.facts)
         elif isinstance(event, Finished):
-            self.finished = event
+            self.finished.append(event)
         elif isinstance(event, Step):
             self.first_step = self.first_step is None or self.first_step
         self.observer.event(event)

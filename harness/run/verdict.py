@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import logs
 from harness.records import Finished, Status
 
+_LAUNCHER = "ChildFailedError"
+"""What torchrun raises when a worker of its has failed."""
+_SIGNAL = re.compile(r"traceback\s*: Signal \d+ \((?P<name>SIG\w+)\)")
 _ENDED_BY = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SENT_BECAUSE = {
     signal.SIGINT: "stopped by Ctrl-C",
@@ -28,6 +32,15 @@ class Verdict:
     reason: str
 
 
+def outcome(told: Iterable[Finished]) -> Finished | None:
+    """What the processes of one run said of its end: the first failure, or else the last word; None where none spoke.
+
+    A worker says that it failed, then its launcher that a worker did: the first one knows why.
+    """
+    every = list(told)
+    return next((each for each in every if not each.ok), every[-1] if every else None)
+
+
 def judge(
     code: int, sent: Sequence[int], finished: Finished | None, ours: bool, stderr: Path, memory_ran_out: bool
 ) -> Verdict:
@@ -42,7 +55,8 @@ def judge(
         return Verdict("finished", 0, None, "")
     if sent:
         return Verdict("killed", exit_code, number, _why_sent(sent))
-    if number in _ENDED_BY:
+    told = finished is not None and not finished.ok  # before a signal came: a launcher may end its whole group with one
+    if number in _ENDED_BY and not told:
         return Verdict("killed", exit_code, number, _from_outside(signal.Signals(number), memory_ran_out))
     return Verdict("failed", exit_code, number, _why_failed(code, finished, stderr))
 
@@ -77,15 +91,24 @@ def _signal_name(number: int) -> str:
 
 
 def last_words(stderr: Path, most: int = 300) -> str:
-    """The line of standard error that says what went wrong: the last exception's, or else the last one."""
+    """The line of standard error that says what went wrong: the last exception's, or else the last one.
+
+    Where torchrun says which worker failed first, that worker's: the others fail because it did, and torchrun last.
+    """
     if not stderr.exists():
         return ""
     with stderr.open("rb") as file:
         file.seek(max(0, stderr.stat().st_size - 65536))
         text = file.read().decode(errors="replace")
-    lines = [line.text.strip() for line in logs.lines([text])]
-    exceptions = [line for line in lines if logs.says_exception(line)]
-    return ([*lines[-1:], *exceptions[-1:]] or [""])[-1][:most]
+    lines = [line._replace(text=line.text.strip()) for line in logs.lines([text])]
+    exceptions = [line for line in lines if logs.says_exception(line.text)]
+    workers = [line for line in exceptions if _LAUNCHER not in line.text]
+    rank = logs.first_rank(lines)
+    first = [line for line in workers if rank is not None and line.rank == rank]
+    signals = [found["name"] for line in logs.root_cause(lines) if (found := _SIGNAL.search(line.text))]
+    if signals and not first:
+        return f"rank {rank} was ended by {signals[0]}"
+    return "".join(line.text for line in (first or workers or exceptions or lines)[-1:])[:most]
 
 
 def kills_for_memory() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -14,13 +15,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from harness.errors import UsageError
 from harness.places import Places
 from harness.records import BuiltEnvironment, CacheState, Finished, Note, RunSpec, Started, Step
 from harness.run.folder import RunFolder, run_folders
+from harness.run.gather import gather
 from harness.run.resolve import resolve
 from harness.run.runner import Order, execute, reap
+from harness.view import display
 from tests.watcher import Watcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,6 +157,37 @@ def test_how_a_child_ends_is_the_status(
     run = execute(Order(spec, here, ROOT), where, watcher)
     assert (run.result.status, run.result.exit_code) == (status, exit_code)
     assert reason in run.result.reason
+
+
+LAUNCHER = """
+import subprocess, sys
+from harness.run.events import Recorder
+record = Recorder.from_environment()
+if len(sys.argv) > 1:
+    sys.exit(record.finished(False, f"rank {sys.argv[1]}: no memory left on cuda:{sys.argv[1]}") or 1)
+record.started()
+workers = [subprocess.Popen([sys.executable, sys.argv[0], str(rank)], start_new_session=True) for rank in FAILING]
+failed = [rank for rank, worker in zip(FAILING, workers) if worker.wait()]
+record.finished(not failed, f"ranks {failed} failed" if failed else "")
+sys.exit(bool(failed))
+"""
+
+
+@pytest.mark.parametrize(("failing", "reason"), [("()", ""), ("(3,)", "rank 3: no memory left on cuda:3")])
+def test_the_first_worker_that_failed_gives_the_reason(
+    where: Places, here: BuiltEnvironment, watcher: Watcher, tmp_path: Path, failing: str, reason: str
+) -> None:
+    (tmp_path / "launcher.py").write_text(LAUNCHER.replace("FAILING", failing))
+    spec = dataclasses.replace(toy(), argv=("python", str(tmp_path / "launcher.py")))
+    run = execute(Order(spec, here, ROOT), where, watcher)
+    told = [event for event in watcher.events if isinstance(event, Finished)]
+    assert len(told) == 1 + bool(reason)  # the launcher's, after the worker's
+    assert (run.result.status, run.result.reason) == (("failed", reason) if reason else ("finished", ""))
+    assert gather(RunFolder(Path(run.folder))).finished == told[0]
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(display.show(run))
+    assert isinstance(shown.file, io.StringIO)
+    assert reason in shown.file.getvalue()
 
 
 def command(*argv: str, tokens_regex: str | None = None) -> RunSpec:

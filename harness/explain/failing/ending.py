@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harness import figures
 from harness.evidence import Evidence
-from harness.logs import Line
+from harness.logs import Line, root_cause
 
 _COMPILES = re.compile(
     r"torch/_dynamo/(?!eval_frame)|torch/_inductor/(?!cudagraph|runtime)|_functorch/(?:_?aot_autograd|partitioners)"
@@ -16,8 +16,6 @@ _COMPILES = re.compile(
 )
 _CRASH = re.compile(r"Fatal Python error|^\s*Current thread 0x|[Bb]acktrace|SIGSEGV|Segmentation fault")
 _MEMORY = re.compile(r"[Oo]ut of memory: Killed process|oom[-_]kill|OOM ?Killed", re.IGNORECASE)
-_ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
-_ROOT_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 _SIGNALS = re.compile(
     r"exitcode\s*: -(?P<number>\d+)|died with <Signals\.(?P<name>SIG\w+)|terminated with signal (?P<word>SIG\w+)"
     r"|DataLoader worker .*killed by signal: (?P<said>[A-Z][\w ]*)"
@@ -53,22 +51,12 @@ def own_signal(evidence: Evidence) -> str:
 
 def told_signals(lines: Sequence[Line]) -> tuple[str, ...]:
     """The signals that ended processes of the run, as the log tells; only of the first one where torchrun says it."""
-    root = next((n for n, line in enumerate(lines) if _ROOT_CAUSE.search(line.text)), None)
     found = []
-    for line in lines if root is None else lines[root : root + 12]:
+    for line in root_cause(lines) or lines:
         if match := _SIGNALS.search(line.text):
             number, name = match["number"], match["name"] or match["word"] or _SAID.get(match["said"] or "", "")
             found.append(_name(int(number)) if number else name)
     return tuple(name for name in found if name)
-
-
-def first_rank(lines: Sequence[Line]) -> int | None:
-    """The rank that torchrun saw fail first; None where it does not say."""
-    root = next((n for n, line in enumerate(lines) if _ROOT_CAUSE.search(line.text)), None)
-    if root is None:
-        return None
-    ranks = (match["rank"] for line in lines[root : root + 12] if (match := _ROOT_RANK.search(line.text)))
-    return next((int(rank) for rank in ranks), None)
 
 
 def was_compiling(evidence: Evidence, lines: Sequence[Line], error: Sequence[Line] = ()) -> str:

@@ -18,7 +18,7 @@ from harness.explain.failing.logged import Error, errors
 from harness.explain.failing.signatures import Signature, any_fits, fill, groups, table
 from harness.explain.failing.tracebacks import Frame, fatal_stack
 from harness.explain.words import listed
-from harness.logs import Line, lines
+from harness.logs import Line, first_rank, lines
 
 _WORDS = 240  # characters of a message in a sentence
 _SHOWN = 8  # lines
@@ -80,7 +80,7 @@ _UNRELATED = 10
 
 def _telling_error(seen: _Seen, end: Signature | None) -> _Best | None:
     """The error that tells most; of those that tell alike the first one, standard error's before standard output's."""
-    first = ending.first_rank(seen.all)
+    first = first_rank(seen.all)
     ranked = [
         (
             _order(error, seen, end, first),
