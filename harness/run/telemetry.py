@@ -23,7 +23,10 @@ from harness.records import SCHEMA
 
 INTERVAL_S = 2.0
 TREE_EVERY = 5
-"""Samples between two looks at which processes the run has: each looks through all processes of the machine."""
+"""Samples between two looks at which processes the run has: each looks through all processes of the machine.
+
+Each of the first so many samples looks: a launcher starts its workers, one after another, when it is there itself.
+"""
 
 
 class _Used(NamedTuple):
@@ -46,7 +49,7 @@ class RunProcesses:
 
     def sample(self) -> dict[str, float]:
         """Processor use in per cent of a core, memory in bytes, and disk traffic in bytes a second."""
-        if self._looks % TREE_EVERY == 0:
+        if self._looks < TREE_EVERY or self._looks % TREE_EVERY == 0:
             self._look()
         self._looks += 1
         before, self._used = self._used, {}

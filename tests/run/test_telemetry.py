@@ -47,6 +47,44 @@ def test_a_busy_grandchild_counts_and_the_clock_is_the_runs(tmp_path: Path) -> N
     assert {"cpu", "memory", "run", "schema"} <= set(taken[0])
 
 
+WORKER = "import sys; block = bytearray(b'x' * 20_000_000); print(flush=True); sys.stdin.read()"
+LAUNCHER = f"""
+import subprocess, sys
+start = lambda: subprocess.Popen([sys.executable, "-c", {WORKER!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 start_new_session=True)
+for line in sys.stdin:
+    workers = [start() for _ in range(int(line))]
+    print(*(worker.stdout.readline().strip() for worker in workers), flush=True)
+for worker in workers:
+    worker.communicate()
+"""
+
+
+def test_workers_of_a_launcher_count_with_what_they_started() -> None:
+    """Eight of them, each in a session of its own, a launcher below the child; they come after the first sample."""
+    child = subprocess.Popen(
+        ["bash", "-c", 'cat | "$0" -c "$1"; true', sys.executable, LAUNCHER],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    tree = telemetry.RunProcesses(child.pid)
+    try:
+        tree.sample()
+        child.stdin.write("8\n")
+        child.stdin.flush()
+        child.stdout.readline()  # all of them are there
+        sample = tree.sample()
+    finally:
+        child.stdin.close()
+        child.wait()
+        child.stdout.close()
+    assert sample["processes"] == 3 + 8  # bash, cat and the launcher
+    assert sample["memory_bytes"] > 8 * 20_000_000
+    assert sample["threads"] >= 11
+    assert tree.sample()["processes"] == 0
+
+
 def test_a_child_that_has_ended_leaves_samples_of_the_machine(tmp_path: Path) -> None:
     child = subprocess.Popen(["true"])
     child.wait()
