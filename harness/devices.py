@@ -24,7 +24,8 @@ def device_shares(roles: Mapping[str, Steps], counting: str, state: SteadyState)
     steady = state.steady[state.rows.row_of]
     found: list[DeviceShare] = []
     for role, steps in roles.items():
-        for number, device in enumerate(steps.devices):
+        named = sorted(enumerate(steps.devices), key=lambda each: (len(each[1]), each[1]))  # cuda:9 before cuda:10
+        for number, device in named:
             mine = steps.device == number
             spent = _own(steps, mine & steady) if role == counting else _beside(steps, number, starts, ends)
             if spent is not None:

@@ -326,7 +326,7 @@ class DeviceShare:
     device: str
     steps: int  # all that it took, steady or not
     busy: float
-    waiting: float  # for the other role
+    waiting: float  # for another worker
     communication: float
 
 

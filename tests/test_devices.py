@@ -94,6 +94,12 @@ def test_shares_are_shares(drafters: int, targets: int, count: int, dice: random
         assert all(0 <= part <= 1 for part in parts)
 
 
+def test_devices_are_in_the_order_of_their_numbers() -> None:
+    names = ("cuda:10", "cuda:2", "cuda:9")
+    steps = [Step(float(n), n, "drafter", name, 1.0, 10, 0, {"forward": 1.0}) for n in range(1, 20) for name in names]
+    assert list(shares(steps)) == ["cuda:2", "cuda:9", "cuda:10"]
+
+
 def test_without_a_steady_step_nothing_is_known() -> None:
     assert shares(box(1)) == {}
     none = roles_of(box())

@@ -85,7 +85,7 @@ def summary_panel(run: Run, mirror: str = "") -> RenderableType:
     parts += [Text(f"warning: {text}", style="yellow") for text in result.summary.warnings]
     parts.append(_pairs(rows))
     if len(result.summary.devices) > 1:
-        parts.append(devices_table(result.summary.devices))
+        parts += [Text(""), devices_table(result.summary.devices)]
     panel = Panel(
         Group(*parts),
         title=title,
