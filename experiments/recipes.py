@@ -1,14 +1,17 @@
 """Recipes: each a function that returns a complete RunSpec. Standard library only.
 
-The one parameter's default is the recipe's whole configuration; ``harness run NAME key=value`` overrides it.
+The one parameter's default is the recipe's whole configuration; ``harness run NAME key=value`` overrides it, and
+``scale=NAME`` starts from another of its configurations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from experiments.dflash.config import DataConfig, DFlashConfig, EvalConfig, ModelConfig, TargetConfig, TrainConfig
+from experiments.dflash.layout import TopologyConfig
 from experiments.toy import ToyConfig
 from harness.config import flatten, kinds
 from harness.records import RunSpec
@@ -28,38 +31,40 @@ SMOLLM2 = DFlashConfig(
     eval=EvalConfig(prompts=4, prompt_tokens=48, new_tokens=32),
 )
 
-# DFlash's published choices for a Qwen3 target: five draft layers, blocks of 16.
+# DFlash's published choices for a Qwen3 target: five draft layers, blocks of 16. Each drafter trains on 4 rows a step.
 QWEN3_6_27B = DFlashConfig(
     target=TargetConfig(kind="qwen3.6-27b"),
     model=ModelConfig(layers=5, block_size=16, target_layer_ids=""),
     data=DataConfig(kind="text", sequences=902_000, length=3072),
-    train=TrainConfig(steps=100_000, batch=4, anchors=512, lr=6e-4),
+    train=TrainConfig(steps=100_000, batch=12, anchors=512, lr=6e-4),
+    topology=TopologyConfig("processes", targets="cuda:0,cuda:1,cuda:2,cuda:3,cuda:4", drafters="cuda:5,cuda:6,cuda:7"),
     precision="bf16",
+)
+
+# The same eight workers with tiny's models and data, simulated on the CPU: two minutes on two cores. aot_eager traces
+# as inductor does, in seconds: three drafters that each wait for inductor's C++ would take most of the run.
+QWEN3_6_27B_AT_TINY = replace(
+    TINY,
+    train=replace(TINY.train, steps=60, batch=6),
+    eval=replace(TINY.eval, prompts=4),
+    topology=TopologyConfig("processes", targets="cpu:0,cpu:1,cpu:2,cpu:3,cpu:4", drafters="cpu:5,cpu:6,cpu:7"),
+    compile="aot_eager",
 )
 
 
 def tiny(config: DFlashConfig = TINY) -> RunSpec:
     """A byte-level Qwen3 target on real code, pre-trained once, and its drafter: minutes on two CPU cores."""
-    return _on_cpu("tiny", config)
+    return _dflash("tiny", config)
 
 
 def smollm2(config: DFlashConfig = SMOLLM2) -> RunSpec:
     """SmolLM2-135M-Instruct as the target, real prompts; what a CPU's budget buys, no more."""
-    return _on_cpu("smollm2", config)
+    return _dflash("smollm2", config)
 
 
 def qwen3_6_27b_8gpu(config: DFlashConfig = QWEN3_6_27B) -> RunSpec:
     """The Blackwell box: Qwen3.6-27B frozen on five GPUs, the drafter on three."""
-    devices = tuple(f"target:cuda:{i}" for i in range(5)) + tuple(f"drafter:cuda:{i}" for i in range(5, 8))
-    return _dflash(
-        "qwen3_6_27b_8gpu",
-        config,
-        env="cu130",
-        devices=devices,
-        needs_gpus=8,
-        needs_gpu_name="RTX PRO 6000",
-        plan_only="this version trains on one device",
-    )
+    return _dflash("qwen3_6_27b_8gpu", config)
 
 
 def toy(config: ToyConfig = TOY) -> RunSpec:
@@ -81,30 +86,54 @@ RECIPES: Mapping[str, Callable[..., RunSpec]] = {
     "toy": toy,
 }
 
+SCALES: Mapping[str, Mapping[str, Any]] = {"qwen3_6_27b_8gpu": {"tiny": QWEN3_6_27B_AT_TINY}}
+"""Other configurations of a recipe, by name."""
 
 DEFAULT = "tiny"
 """What a request without a name runs, where no recipe is made for the machine's GPUs."""
 
 
-def _on_cpu(name: str, config: DFlashConfig) -> RunSpec:
-    """One device, in the environment without CUDA. Raises ValueError for what only CUDA can do."""
-    if config.attention == "flex":
-        raise ValueError(f"attention=flex needs CUDA, and {name} runs in the environment cpu: use attention=sdpa")
-    if config.device not in ("auto", "cpu"):
-        raise ValueError(f"device={config.device} is not there, {name} runs in the environment cpu: use device=cpu")
-    return _dflash(name, config, env="cpu", devices=("target+drafter:cpu",))
+def _dflash(name: str, config: DFlashConfig) -> RunSpec:
+    """What the config's target and devices ask of a machine and its environment.
 
-
-def _dflash(name: str, config: DFlashConfig, **rest: Any) -> RunSpec:
+    Raises ValueError for what only CUDA can do, where no device is one.
+    """
+    full_size = config.target.kind == "qwen3.6-27b"
+    devices = _devices(config, auto="cuda:0" if full_size else "cpu")
+    gpus = _gpus(devices)
+    if config.attention == "flex" and not gpus:
+        raise ValueError(f"attention=flex needs CUDA, and this run of {name} has no GPU: use attention=sdpa")
     return _spec(
         name,
         config,
         ("python", "-m", "experiments.dflash.train"),
         plan_argv=("python", "-m", "experiments.dflash.plan"),
         summary=_first_line(RECIPES[name]),
+        env="cu130" if gpus else "cpu",
+        devices=devices,
+        needs_gpus=gpus,
+        needs_gpu_name="RTX PRO 6000" if full_size else "",
         data=True,
-        **rest,
+        plan_only="this version has no loader for the weights of Qwen3.6-27B" if full_size else "",
     )
+
+
+def _devices(config: DFlashConfig, auto: str) -> tuple[str, ...]:
+    """``role:device`` of all that takes part on one machine; where there are several machines, each has these.
+
+    ``auto`` is what the device of that name stands for.
+    """
+    topology = config.topology
+    if topology.kind == "inline":
+        return (f"target+drafter:{auto if config.device == 'auto' else config.device}",)
+    targets = tuple(f"target:{device}" for device in topology.target_devices)
+    return targets + tuple(f"drafter:{device}" for device in topology.drafter_devices)
+
+
+def _gpus(devices: tuple[str, ...]) -> int:
+    """How many GPUs a machine must have for ``devices`` to be there: one more than the greatest number."""
+    named = (entry.split(":")[1:] for entry in devices)
+    return max((int(number[0]) + 1 if number else 1 for kind, *number in named if kind == "cuda"), default=0)
 
 
 def _spec(name: str, config: Any, argv: tuple[str, ...], **rest: Any) -> RunSpec:

@@ -6,6 +6,7 @@ The defaults are the recipe ``tiny``. ``__post_init__`` raises ValueError with a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -191,7 +192,9 @@ class DFlashConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, threads=self.threads)
-        if self.attention == "flex" and self.device == "cpu":
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f"device must be auto, cpu or a CUDA device as in cuda:0, not {self.device!r}")
+        if self.attention == "flex" and self.on_cpu:
             raise ValueError("attention=flex trains on CUDA only (it has no backward on the CPU); use attention=sdpa")
         drafters = self.topology.drafter_count
         if self.train.batch % drafters:

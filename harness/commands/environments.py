@@ -9,7 +9,7 @@ from harness.pin import environments, venvs
 from harness.pin.doctor.case import Question
 from harness.pin.doctor.diagnose import diagnose
 from harness.places import places, program
-from harness.run.resolve import recipes, resolve
+from harness.run.resolve import recipes, resolve, scales
 from harness.view import catalogue
 from harness.view import diagnosis as diagnosis_view
 
@@ -21,11 +21,11 @@ def recipes_command(name: str | None, json_: bool) -> int:
     """List the recipes, or the settings of one. Example: harness recipes tiny"""
     specs = {n: resolve(n) for n in ([name] if name else recipes())}
     if json_:
-        print_json({n: spec.to_json() for n, spec in specs.items()})
+        print_json({n: {**spec.to_json(), "scales": list(scales(n))} for n, spec in specs.items()})
     elif name:
-        out.print(catalogue.recipe_view(specs[name]))
+        out.print(catalogue.recipe_view(specs[name], tuple(scales(name))))
     else:
-        out.print(catalogue.recipes_table(tuple(specs.values())))
+        out.print(catalogue.recipes_table([(spec, tuple(scales(n))) for n, spec in specs.items()]))
     return 0
 
 

@@ -77,10 +77,10 @@ def check_devices(spec: RunSpec) -> None:
         names = [str(card.constants().get("name", "")) for card in cards.cards]
     fitting = [name for name in names if spec.needs_gpu_name.lower() in name.lower()]
     if len(fitting) < spec.needs_gpus:
-        kind = f" {spec.needs_gpu_name}" if spec.needs_gpu_name else ""
+        kind = f"{spec.needs_gpu_name} GPUs".strip() if spec.needs_gpus > 1 else f"{spec.needs_gpu_name} GPU".strip()
         here = f"{len(names)} ({', '.join(sorted(set(names)))})" if names else "none"
         raise UsageError(
-            f"{spec.recipe} needs {spec.needs_gpus}{kind} GPUs and this machine has {here}; "
+            f"{spec.recipe} needs {spec.needs_gpus} {kind} and this machine has {here}; "
             f"to see what it would do: harness run {spec.recipe} --plan"
         )
 

@@ -12,9 +12,12 @@ from typing import Any
 from harness.config import override
 from harness.errors import HarnessError, UsageError
 from harness.records import RunSpec
-from harness.run.prepare import check_devices
+from harness.run.prepare import check_startable
 
 Recipe = Callable[..., RunSpec]
+
+SCALE = "scale"
+"""The key that chooses among a recipe's configurations. It is no setting: a run records the settings it stands for."""
 
 
 def recipes() -> Mapping[str, Recipe]:
@@ -37,20 +40,40 @@ def _module() -> Any:
 
 
 def resolve(name: str, assignments: Sequence[str] = ()) -> RunSpec:
-    """The recipe ``name`` with each ``key=value`` applied.
+    """The recipe ``name`` with each ``key=value`` applied; ``scale=NAME`` among them says to which configuration.
 
-    Raises UsageError, in one line that names what would be right, for an unknown recipe or setting, or a wrong value.
+    Raises UsageError, in one line that names what would be right, for an unknown recipe, scale or setting, or a wrong
+    value.
     """
     known = recipes()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"the recipes are {', '.join(known)}"
         raise UsageError(f"unknown recipe {name}: {hint}")
-    recipe = known[name]
+    start, settings = _start(name, assignments)
     try:
-        return recipe(override(default_config(recipe), assignments))
+        return known[name](override(start, settings))
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def scales(name: str) -> Mapping[str, Any]:
+    """The configurations of the recipe ``name``, beside its own, that ``scale=NAME`` starts from."""
+    declared: Mapping[str, Mapping[str, Any]] = _module().SCALES
+    return declared.get(name, {})
+
+
+def _start(name: str, assignments: Sequence[str]) -> tuple[Any, list[str]]:
+    """The configuration to start from, and the assignments that are its settings. The last of two scales counts."""
+    chosen = [a.partition("=")[2].strip() for a in assignments if a.partition("=")[0].strip() == SCALE]
+    if not chosen:
+        return default_config(recipes()[name]), list(assignments)
+    there = scales(name)
+    if not there:
+        raise UsageError(f"{SCALE}={chosen[-1]}: {name} has one scale only, its own")
+    if chosen[-1] not in there:
+        raise UsageError(f"{SCALE}={chosen[-1]}: beside its own, {name} has {SCALE}={f' and {SCALE}='.join(there)}")
+    return there[chosen[-1]], [a for a in assignments if a.partition("=")[0].strip() != SCALE]
 
 
 def choose_recipe() -> tuple[str, str]:
@@ -60,7 +83,7 @@ def choose_recipe() -> tuple[str, str]:
         spec = recipe()
         if spec.needs_gpus:
             try:
-                check_devices(spec)
+                check_startable(spec)
             except UsageError as error:
                 refused.append(str(error).partition(";")[0])
             else:

@@ -49,19 +49,21 @@ def envs_table(rows: Sequence[Listed], width: int) -> Table:
     return table
 
 
-def recipes_table(specs: Sequence[RunSpec]) -> Table:
-    """The recipes, one line each."""
+def recipes_table(recipes: Sequence[tuple[RunSpec, Sequence[str]]]) -> Table:
+    """The recipes with the scales that each has beside its own, one line each."""
     table = _table("recipe", "environment", "what it does")
-    for spec in specs:
-        table.add_row(Text(spec.recipe, style="bold"), spec.env, spec.summary)
+    for spec, scales in recipes:
+        other = f" ({', '.join(f'scale={scale}' for scale in scales)})" if scales else ""
+        table.add_row(Text(spec.recipe, style="bold"), spec.env, spec.summary + other)
     return table
 
 
-def recipe_view(spec: RunSpec) -> RenderableType:
-    """One recipe: what it does, every setting, and how to change one."""
+def recipe_view(spec: RunSpec, scales: Sequence[str] = ()) -> RenderableType:
+    """One recipe: what it does, every setting, how to change one, and its other scales."""
     key, value = next((key, value) for key, value in spec.config.items() if isinstance(value, int))
-    hint = Text(f"change one: harness run {spec.recipe} {key}={value}", style="dim")
-    return Group(Text(spec.summary), _settings_table(spec), hint)
+    hints = [f"change one: harness run {spec.recipe} {key}={value}"]
+    hints += [f"all of them for scale {scale}: harness run {spec.recipe} scale={scale} --plan" for scale in scales]
+    return Group(Text(spec.summary), _settings_table(spec), *(Text(hint, style="dim") for hint in hints))
 
 
 def _settings_table(spec: RunSpec) -> Table:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.config import flatten
 from harness.errors import UsageError
-from harness.run.resolve import default_config, recipes, resolve
+from harness.run import resolve as module
+from harness.run.resolve import choose_recipe, default_config, recipes, resolve, scales
 
 
 def test_every_recipe_resolves_to_its_own_name_and_its_whole_configuration() -> None:
@@ -26,6 +29,28 @@ def test_overrides_change_the_spec_and_its_identity() -> None:
     assert resolve("toy", ["steps=7", "slow.data=0.5"]).id == changed.id
 
 
+def test_a_scale_is_where_the_other_settings_start_from_in_any_order() -> None:
+    small = resolve("qwen3_6_27b_8gpu", ["scale=tiny"])
+    assert small.config == flatten(scales("qwen3_6_27b_8gpu")["tiny"])
+    first = resolve("qwen3_6_27b_8gpu", ["scale=tiny", "topology.kind=threads", "train.steps=50"])
+    last = resolve("qwen3_6_27b_8gpu", ["train.steps=50", "topology.kind=threads", "scale=tiny"])
+    assert first == last
+    changed = {key for key, value in first.config.items() if small.config[key] != value}
+    assert changed == {"train.steps", "topology.kind"}
+
+
+def test_a_request_without_a_name_gets_a_recipe_that_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the box too: a recipe that this version only plans fits no machine."""
+    assert choose_recipe()[0] == "tiny"
+    monkeypatch.setattr("harness.run.prepare.check_devices", lambda _: None)
+    name, why = choose_recipe()
+    assert name == "tiny"
+    assert "no loader" in why
+    ready = {**recipes(), "box": lambda: replace(resolve("toy"), needs_gpus=2, needs_gpu_name="RTX")}
+    monkeypatch.setattr(module, "recipes", lambda: ready)
+    assert choose_recipe() == ("box", "its 2 RTX GPUs are here")
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
@@ -35,6 +60,9 @@ def test_overrides_change_the_spec_and_its_identity() -> None:
         ("toy", ["steps=many"], "steps=many: expected a whole number"),
         ("toy", ["steps=0"], "at least 1"),
         ("toy", ["steps"], "write key=value"),
+        ("toy", ["scale=tiny"], "scale=tiny: toy has one scale only, its own"),
+        ("qwen3_6_27b_8gpu", ["scale=huge"], "scale=huge: beside its own, qwen3_6_27b_8gpu has scale=tiny"),
+        ("qwen3_6_27b_8gpu", ["scale="], "scale=: beside its own"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, settings: list[str], message: str) -> None:

@@ -71,10 +71,13 @@ def test_a_recipe_is_shown_with_every_setting_and_how_to_change_one() -> None:
     text = drawn(catalogue.recipe_view(spec))
     assert all(key in text for key in spec.config)
     assert "change one: harness run tiny " in text
+    assert "scale=" not in text
+    assert "harness run tiny scale=small" in drawn(catalogue.recipe_view(spec, ("small",)))
 
 
 def test_environments_and_recipes_are_one_line_each() -> None:
     assert "2.13.0+cpu" in drawn(catalogue.envs_table([CPU], 80))
     assert "trains" in drawn(catalogue.envs_table([CPU], 120))
-    text = drawn(catalogue.recipes_table([recipe() for recipe in RECIPES.values()]))
+    text = drawn(catalogue.recipes_table([(recipe(), ("small",)) for recipe in RECIPES.values()]))
     assert all(name in text for name in RECIPES)
+    assert text.count("scale=small") == len(RECIPES)
