@@ -143,3 +143,13 @@ def layout_of(topology: TopologyConfig, batch: int, device: str) -> Layout:
         for name in topology.drafter_devices:
             drafters.append(Seat("drafter", len(drafters), len(targets) + len(drafters), name))
     return Layout(tuple(targets), tuple(drafters), batch)
+
+
+def seat_of(layout: Layout, rank: int) -> Seat:
+    """The seat of ``rank``."""
+    return next(seat for seat in (*layout.targets, *layout.drafters) if seat.rank == rank)
+
+
+def seats_of_a_machine(topology: TopologyConfig) -> int:
+    """How many seats each machine has, where every device is a process."""
+    return len(topology.target_devices) + len(topology.drafter_devices)

@@ -22,6 +22,7 @@ from experiments.dflash.evaluate import evaluate, evaluate_baselines
 from experiments.dflash.model import DFlashDrafter
 from experiments.dflash.targets import load_target
 from experiments.dflash.topology.crew import Crew, crew
+from experiments.dflash.topology.start import start
 from harness.errors import HarnessError
 from harness.records import Value
 from harness.run.events import Recorder
@@ -33,7 +34,7 @@ def main() -> int:
     """The child process. Exit code 0 where the run is good; a reason is in its Finished event otherwise."""
     recorder = Recorder.from_environment()
     try:
-        reason = run(recorder.config(DFlashConfig), recorder)
+        reason = start(run, recorder)
     except HarnessError as error:
         recorder.finished(ok=False, reason=str(error))
         print(f"error: {error}", file=sys.stderr)
@@ -44,23 +45,28 @@ def main() -> int:
 
 def run(config: DFlashConfig, recorder: Recorder) -> str:
     """A whole run. Returns why it failed, or "" where it did not."""
-    config = settled(config, recorder)
+    config, uncompiled = settled(config)
     with crew(config, recorder) as team:
         target = team.make(lambda: load_target(config, recorder))
         dataset = team.make(lambda: load_data(config, target, recorder))
         team.board(target, dataset)
-        return lead(team, config, dataset, recorder) if team.leads else team.train()
+        if not team.leads:
+            return team.train()
+        if uncompiled:
+            recorder.note(uncompiled, level="warning")
+        return lead(team, config, dataset, recorder)
 
 
-def settled(config: DFlashConfig, recorder: Recorder) -> DFlashConfig:
-    """The config with its backend chosen; torch is set up for it: the same bits from the same seed on the CPU."""
+def settled(config: DFlashConfig) -> tuple[DFlashConfig, str]:
+    """The config with its backend chosen, and why it is not the best one, or "".
+
+    torch is set up for it: the same bits from the same seed on the CPU.
+    """
     on_cuda = torch.cuda.is_available() and not config.on_cpu
     backend, uncompiled = choose_backend(config.compile, torch.device("cuda" if on_cuda else "cpu"))
-    if uncompiled:
-        recorder.note(uncompiled, level="warning")
     torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(not on_cuda)
-    return replace(config, compile=backend)
+    return replace(config, compile=backend), uncompiled
 
 
 def lead(team: Crew, config: DFlashConfig, dataset: Dataset, recorder: Recorder) -> str:

@@ -64,7 +64,7 @@ def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
 
 def trained(config: DFlashConfig, recorder: Recorder, dataset: Dataset | None = None) -> tuple[InlineCrew, str]:
     """A whole training of a random target's drafter on one device, and why it was given up."""
-    with InlineCrew(settled(config, recorder), recorder) as crew:
+    with InlineCrew(settled(config)[0], recorder) as crew:
         crew.board(random_target(), dataset or make_dataset())
         return crew, crew.train()
 
