@@ -3,6 +3,7 @@
     HarnessError            exit 1: something went wrong; the message says what, where and how to mend it
     ├── UsageError          exit 2: the request is wrong; nothing was started
     ├── EnvironmentFault    exit 1: an environment could not be built, or is not what its lock says
+    ├── WorkerError         exit 1: one of the workers of a training died, or waited too long for another
     └── RecordError         exit 1: a run folder cannot be read
         └── NewerRecord     a later version wrote it: no part of it may be guessed at
 
@@ -29,6 +30,10 @@ class UsageError(HarnessError):
 
 class EnvironmentFault(HarnessError):
     """An environment could not be built, or is not what its lock says."""
+
+
+class WorkerError(HarnessError):
+    """One of the workers of a training died, or waited too long for another: the message names it."""
 
 
 class RecordError(HarnessError):

@@ -1,0 +1,81 @@
+"""How threads of one training wait for each other: in a known order, not longer than their patience, not past its end.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from harness.errors import WorkerError
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The training ends: what this thread waits for will not come."""
+
+
+class WaitingRoom:
+    """Where threads wait for each other until it is closed. One for all of a training, so that closing wakes everybody.
+
+    changed  the condition that guards whatever is waited for; who changes that notifies all
+    """
+
+    def __init__(self, patience: float) -> None:
+        """``patience``: the seconds that one may wait for another."""
+        self.changed = threading.Condition()
+        self._patience = min(patience, threading.TIMEOUT_MAX)
+        self._closed = False
+
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """End every wait, and each that begins from now on, with Stopped."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+
+    def wait(self, ready: Callable[[], bool], who: str, for_whom: Callable[[], str]) -> None:
+        """Wait, holding ``changed``, until ``ready()``.
+
+        Raises Stopped once the room is closed, and WorkerError, which says ``who`` waited ``for_whom``, after too long.
+        """
+        if not self.changed.wait_for(lambda: self._closed or ready(), self._patience):
+            raise WorkerError(
+                f"{who} has waited {self._patience:g} s for {for_whom()}: "
+                "see why that one takes so long, or set topology.patience higher"
+            )
+        if self._closed:
+            raise Stopped
+
+
+class Channel(Generic[T]):
+    """A bounded queue to one receiver. Items are numbered from 1 and taken in that order, whoever sends them when."""
+
+    def __init__(self, room: WaitingRoom, receiver: str, size: int) -> None:
+        """``size``: how many items may wait in it."""
+        self._room = room
+        self._receiver = receiver
+        self._size = size
+        self._items: dict[int, T] = {}
+        self._taken = 0
+
+    def put(self, number: int, item: T, sender: str) -> None:
+        """Send ``item``, once it is one of the next ``size`` to be taken: what comes late always has its place."""
+        with self._room.changed:
+            self._room.wait(lambda: number <= self._taken + self._size, sender, lambda: self._receiver)
+            self._items[number] = item
+            self._room.changed.notify_all()
+
+    def take(self, sender: str) -> T:
+        """The next item, which ``sender`` sends."""
+        with self._room.changed:
+            number = self._taken + 1
+            self._room.wait(lambda: number in self._items, self._receiver, lambda: sender)
+            self._taken = number
+            self._room.changed.notify_all()
+            return self._items.pop(number)

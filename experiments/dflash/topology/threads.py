@@ -1,0 +1,169 @@
+"""Target and drafter threads of one process, a thread a device, joined by bounded queues and a sum over drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+
+from experiments.dflash.attention import choose_attention
+from experiments.dflash.clock import PhaseClock
+from experiments.dflash.compiling import CompileWatch
+from experiments.dflash.config import DFlashConfig
+from experiments.dflash.data import Batch, Dataset
+from experiments.dflash.layout import Seat, Share, layout_of
+from experiments.dflash.loops import serve_features, train_drafter
+from experiments.dflash.model import DFlashDrafter
+from experiments.dflash.step import DrafterSide, Features, Reduce, TargetSide, drafter_side, fresh_drafter
+from experiments.dflash.target import Target
+from experiments.dflash.topology.channel import Channel, WaitingRoom
+from experiments.dflash.topology.devices import check_named, note_simulated, worker_device
+from experiments.dflash.topology.summing import ThreadSum
+from experiments.dflash.topology.together import Workers, named
+from harness.errors import UsageError
+from harness.records import Value
+from harness.run import compile_guard
+from harness.run.events import Recorder
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FromTargets:
+    """A drafter's end of its channel."""
+
+    channel: Channel[Features]
+    targets: Sequence[str]
+    device: torch.device
+
+    def receive(self, share: Share, _batch: Batch, clock: PhaseClock) -> Features:
+        """Waits for the target, then brings the features over."""
+        with clock.phase("wait"):
+            features = self.channel.take(self.targets[share.target])
+        with clock.phase("communication"):
+            return Features(features.features_BSF.to(self.device), features.label_BS.to(self.device))
+
+
+@dataclass(frozen=True)
+class ToDrafters:
+    """A target's end of all channels."""
+
+    channels: Sequence[Channel[Features]]
+    name: str
+
+    def send(self, share: Share, features: Features, clock: PhaseClock) -> None:
+        """Waits for the drafter to have room; the drafter's side copies."""
+        with clock.phase("wait"):
+            self.channels[share.drafter].put(share.step, features, self.name)
+
+
+class ThreadCrew:
+    """All workers of a training in this process."""
+
+    leads = True
+
+    def __init__(self, config: DFlashConfig, recorder: Recorder) -> None:
+        check_named(config.topology)
+        self._config = config
+        self._recorder = recorder
+        self._layout = layout_of(config.topology, config.train.batch, config.device)
+        self._devices = [worker_device(seat.device) for seat in self._layout.drafters]
+        self._guarded = guard(config, self._devices[0])
+        note_simulated(config.topology, recorder)
+
+    def __enter__(self) -> ThreadCrew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def make(self, what: Callable[[], T]) -> T:
+        """At once: there is one process."""
+        return what()
+
+    def board(self, target: Target, dataset: Dataset) -> None:
+        """A replica of the target for each target thread, since transformers hooks a model's modules while it runs, and
+        for each drafter thread a drafter with its own copy of what it borrows."""
+        first, *others = (worker_device(seat.device) for seat in self._layout.targets)
+        self._sides = [drafter_side(self._config, target, target.lend(on), on) for on in self._devices]
+        self._replicas = [target.on(device) for device in others]
+        target.model.to(first)  # type: ignore[arg-type]  # transformers wraps it in an untyped decorator
+        self.target = target
+        self.drafter: DFlashDrafter = fresh_drafter(self._config, target, first)
+        self._dataset = dataset
+
+    def facts(self) -> Mapping[str, Value]:
+        """What the devices made of "auto", and whether the compile guard is on."""
+        return {
+            "execution.attention.used": self._sides[0].attention,
+            "execution.device.used": self._devices[0].type,
+            "execution.compile.guarded": self._guarded,
+        }
+
+    def train(self) -> str:
+        """All workers at once, until the last drafter is done."""
+        layout, room = self._layout, WaitingRoom(self._config.topology.patience)
+        workers = Workers(room)
+        names = [named(seat) for seat in layout.drafters]
+        channels = [Channel[Features](room, name, self._config.topology.queue) for name in names]
+        for seat, target in zip(layout.targets, (self.target, *self._replicas), strict=True):
+            workers.add(seat, partial(self._serve, seat, target, channels, room))
+        total = ThreadSum(room, names) if len(names) > 1 else None
+        given_up: dict[int, str] = {}
+        with CompileWatch(self._recorder) as watch:
+            for seat, side, channel in zip(layout.drafters, self._sides, channels, strict=True):
+                reduce = total.of(seat.index) if total else None
+                workers.add(seat, partial(self._draft, seat, side, channel, reduce, watch, given_up))
+            workers.run()
+        self.drafter.load_state_dict(self._sides[0].drafter.state_dict())
+        return given_up[0]  # all have come to the same: they decide by figures that are sums over all of them
+
+    def _serve(self, seat: Seat, target: Target, channels: Sequence[Channel[Features]], room: WaitingRoom) -> None:
+        self._sit_down(seat)
+        side, outlet = TargetSide(self._config, target), ToDrafters(channels, named(seat))
+        serve_features(side, seat, self._layout, self._dataset, outlet, self._recorder, room.closed)
+
+    def _draft(
+        self,
+        seat: Seat,
+        side: DrafterSide,
+        channel: Channel[Features],
+        reduce: Reduce | None,
+        watch: CompileWatch,
+        given_up: dict[int, str],
+    ) -> None:
+        self._sit_down(seat)
+        inlet = FromTargets(channel, [named(target) for target in self._layout.targets], side.device)
+        given_up[seat.index] = train_drafter(
+            side, seat, self._layout, self._dataset, inlet, reduce, self._recorder, watch
+        )
+
+    def _sit_down(self, seat: Seat) -> None:
+        """What torch keeps for each thread: the number of threads that help it on the CPU, its current CUDA device."""
+        torch.set_num_threads(self._config.threads)
+        device = worker_device(seat.device)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+
+
+def guard(config: DFlashConfig, device: torch.device) -> bool:
+    """Make compiling from threads safe, if anything will be compiled on ``device``; whether it will.
+
+    Raises UsageError where the compile guard has not been shown on this version of torch.
+    """
+    flex = choose_attention(config.attention, config.compile, device) == "flex"
+    if config.compile == "none" and not flex:
+        return False
+    if not compile_guard.shown(torch.__version__):
+        raise UsageError(
+            f"topology.kind=threads would compile from several threads of torch {torch.__version__}, and the compile "
+            f"guard has been shown on torch {', '.join(compile_guard.SHOWN)} alone: use topology.kind=processes, or "
+            f"compile=none{' and attention=sdpa' if flex else ''}"
+        )
+    compile_guard.install()
+    return True
