@@ -14,6 +14,7 @@ _COMMANDS: Mapping[str, str] = {
     "run": "running:run",
     "rerun": "running:rerun",
     "ab": "ab:ab",
+    "race": "race:race",
     "import": "imports:import_",
     "runs": "recorded:runs_command",
     "show": "recorded:show",

@@ -77,6 +77,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "harness.commands": ("harness",),
     "harness.cli": ("harness.errors",),
     "experiments": (*BASE, "harness.run.events", "experiments"),
+    "experiments.race": ("harness.run.compile_guard",),
 }
 
 STANDARD_LIBRARY_ONLY = (
@@ -164,7 +165,7 @@ def test_mlflow_is_imported_in_one_file() -> None:
 def test_torch_is_imported_only_under_experiments() -> None:
     rooms = {name_of(p) for p in SOURCES if any(inside(m, ("torch", "transformers")) for m in imports(p))}
     assert rooms
-    assert all(inside(room, ("experiments.dflash",)) for room in rooms)
+    assert all(inside(room, ("experiments.dflash", "experiments.race", "harness.run.compile_guard")) for room in rooms)
 
 
 def test_only_the_command_line_prints_and_exits() -> None:
@@ -179,5 +180,5 @@ def test_only_the_command_line_prints_and_exits() -> None:
     # terminal and launch are the command line's own hands; the others are the mains of processes of their own.
     hands = {"harness.cli", "harness.view.terminal", "harness.launch"}
     mains = {"harness.pin.bootstrap", "harness.pin.lock_command", "harness.pin.image.inside"}
-    mains |= {"harness.mirror.tracking", "harness.mirror.reading"}
+    mains |= {"harness.mirror.tracking", "harness.mirror.reading", "harness.mirror.race"}
     assert talkers <= hands | mains

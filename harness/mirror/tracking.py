@@ -220,16 +220,17 @@ def open_store(tracking_uri: str) -> MlflowClient:
 
 def _find_or_create(client: MlflowClient, run: Run, state: MirrorState) -> tuple[str, str]:
     """(MLflow run, experiment) of ``run``: the one that carries its id, or a new one."""
-    experiment_id = _experiment(client, content.experiment(run), state.tracking_uri)
-    found = client.search_runs([experiment_id], f"tags.`harness.run_id` = '{run.id}'", max_results=1)
+    experiment = experiment_id(client, content.experiment(run), state.tracking_uri)
+    found = client.search_runs([experiment], f"tags.`harness.run_id` = '{run.id}'", max_results=1)
     if found:
-        return found[0].info.run_id, experiment_id
+        return found[0].info.run_id, experiment
     start = int(1000 * run.result.started_at)
-    made = client.create_run(experiment_id, start_time=start, tags=content.tags(run), run_name=run.id)
-    return made.info.run_id, experiment_id
+    made = client.create_run(experiment, start_time=start, tags=content.tags(run), run_name=run.id)
+    return made.info.run_id, experiment
 
 
-def _experiment(client: MlflowClient, name: str, tracking_uri: str) -> str:
+def experiment_id(client: MlflowClient, name: str, tracking_uri: str) -> str:
+    """The experiment ``name``, made if it is not there. Raises HarnessError where it was deleted."""
     found = client.get_experiment_by_name(name)
     if found is None:
         embedded = database(tracking_uri)
@@ -253,6 +254,14 @@ def _log_dataset(client: MlflowClient, run_id: str, run: Run, facts: Mapping[str
     profile = canonical(dict(data.profile))
     entity = Dataset(data.name, data.digest, "local", canonical({"uri": data.name}), profile=profile)
     client.log_inputs(run_id, [DatasetInput(entity, [InputTag("mlflow.data.context", "training")])])
+
+
+def log(client: MlflowClient, run_id: str, params: Mapping[str, str], points: Sequence[Point], zero: float) -> None:
+    """Send all of it, in batches that MLflow takes; ``zero``: the time since the epoch from which points count."""
+    for some in _batches(params.items(), MAX_ITEMS):
+        client.log_batch(run_id, params=[Param(key, value) for key, value in some])
+    for batch in _batches(points, MAX_METRICS):
+        client.log_batch(run_id, metrics=[_metric(point, zero) for point in batch])
 
 
 def _metric(point: Point, zero: float) -> Metric:

@@ -1,0 +1,1 @@
+"""Compiling from several threads, tried out in child processes."""

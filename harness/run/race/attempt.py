@@ -1,0 +1,84 @@
+"""One try: a child process that compiles from threads, watched until it ends, dies or has hung for long enough."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.run import process
+from harness.run.race.grid import Cell, Grid
+from harness.run.race.outcome import Verdict, judge
+
+CHILD = ("-m", "experiments.race")
+"""What a try runs, given to the environment's Python: by name, because the harness does not know the experiments."""
+
+STACKS_AT = 0.9
+"""The share of the timeout after which a child shows its stacks: it is killed at the end of it."""
+
+_NOT_PASSED_ON = ("HARNESS_", "PYTHON", "TORCH", "TRITON_", "OMP_", "MKL_")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Makes the tries of a grid. ``pythons``: the interpreter of each environment; ``folder``: the race's own."""
+
+    grid: Grid
+    pythons: dict[str, Path]
+    folder: Path
+    root: Path
+    child: Sequence[str] = CHILD
+
+    def attempt(self, cell: Cell, number: int) -> tuple[Verdict, float]:
+        """Make one try; how it ended, and the seconds that it took. Whatever happens, no process of it stays."""
+        folder = self.folder / "tries" / f"{cell.key}-{number:03}"
+        folder.mkdir(parents=True)
+        began = time.monotonic()
+        child = process.spawn(self._argv(cell), folder, self._variables(cell), folder, grace=0.0)
+        code: int | None = None
+        try:
+            code = child.wait(self.grid.timeout)
+        finally:
+            if code is None:
+                child.interrupt(signal.SIGKILL)
+            child.close()
+        verdict = judge(code, *((folder / f"{name}.log").read_text(errors="replace") for name in ("stdout", "stderr")))
+        if verdict.outcome == "passed":
+            shutil.rmtree(folder)  # what it wrote is of no use; that of the others stays for whoever looks into it
+        return verdict, time.monotonic() - began
+
+    def _argv(self, cell: Cell) -> list[str]:
+        options = {
+            "work": cell.work,
+            "backend": cell.backend,
+            "guard": cell.guard,
+            "shapes": cell.shapes,
+            "device": cell.device,
+            "threads": str(self.grid.threads),
+            "stacks-after": str(STACKS_AT * self.grid.timeout),
+        }
+        return [str(self.pythons[cell.env]), *self.child, *(f"--{name}={value}" for name, value in options.items())]
+
+    def _variables(self, cell: Cell) -> dict[str, str]:
+        """One thread for the mathematics, and a cache of the race's own, cold but for what a C++ compiler made.
+
+        With its caches of graphs off, torch traces and compiles in every try. What is shared beside the binaries is
+        Python's bytecode: without it each child would spend seconds on reading torch's sources.
+        """
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)}
+        cache = self.folder / "cache" / cell.env
+        return kept | {
+            "PYTHONPATH": str(self.root),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPYCACHEPREFIX": str(cache / "bytecode"),
+            "OMP_NUM_THREADS": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "TRITON_CACHE_DIR": str(cache / "triton"),
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
