@@ -185,5 +185,5 @@ def test_only_the_command_line_prints_and_exits() -> None:
     # terminal and launch are the command line's own hands; the others are the mains of processes of their own.
     hands = {"harness.cli", "harness.view.terminal", "harness.launch"}
     mains = {"harness.pin.bootstrap", "harness.pin.lock_command", "harness.pin.image.inside"}
-    mains |= {"harness.mirror.tracking", "harness.mirror.reading", "harness.mirror.race"}
+    mains |= {"harness.mirror.tracking", "harness.mirror.reading", "harness.mirror.race", "harness.run.compile_guard"}
     assert talkers <= hands | mains
