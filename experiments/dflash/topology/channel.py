@@ -29,6 +29,7 @@ class WaitingRoom:
         self.changed = threading.Condition()
         self._patience = min(patience, threading.TIMEOUT_MAX)
         self._closed = False
+        self._waits: dict[str, Callable[[], str]] = {}
 
     def closed(self) -> bool:
         return self._closed
@@ -42,12 +43,20 @@ class WaitingRoom:
     def wait(self, ready: Callable[[], bool], who: str, for_whom: Callable[[], str]) -> None:
         """Wait, holding ``changed``, until ``ready()``.
 
-        Raises Stopped once the room is closed, and WorkerError, which says ``who`` waited ``for_whom``, after too long.
+        A name is one thread's. Raises Stopped once the room is closed, and after too long WorkerError, which says
+        ``who`` waited ``for_whom``.
         """
-        if not self.changed.wait_for(lambda: self._closed or ready(), self._patience):
+        self._waits[who] = for_whom
+        try:
+            came = self.changed.wait_for(lambda: self._closed or ready(), self._patience)
+        finally:
+            del self._waits[who]
+        if not came:
+            others = ", ".join(f"{other} waits for {whom()}" for other, whom in self._waits.items())
+            more = f" ({others})" if others else ""
             raise WorkerError(
-                f"{who} has waited {self._patience:g} s for {for_whom()}: "
-                "see why that one takes so long, or set topology.patience higher"
+                f"{who} has waited {self._patience:g} s for {for_whom()}{more}: "
+                "see what keeps it, or set topology.patience higher"
             )
         if self._closed:
             raise Stopped
