@@ -9,7 +9,6 @@ number of their share as their tag, so that nothing can be taken for something e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -23,24 +22,9 @@ from experiments.dflash.data import Batch, Dataset
 from experiments.dflash.layout import Layout, Seat, Share
 from experiments.dflash.step import Features
 from experiments.dflash.target import Target
+from experiments.dflash.topology.peers import talking
 
 GO, STOP = 1, 0
-
-
-class PeerLost(Exception):
-    """Another rank could not be reached: it has ended, and why is for it to say."""
-
-
-@contextmanager
-def talking() -> Iterator[None]:
-    """Every call of torch.distributed goes in here: what it raises follows from another rank's end.
-
-    gloo raises a bare RuntimeError, and so a context is the only way to tell.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        raise PeerLost(str(error).strip().splitlines()[0]) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,30 +30,14 @@ from experiments.dflash.model import DFlashDrafter
 from experiments.dflash.step import DrafterSide, TargetSide, drafter_side, fresh_drafter
 from experiments.dflash.target import Target
 from experiments.dflash.topology.devices import check_named, worker_device
-from experiments.dflash.topology.passage import FeatureInlet, FeatureOutlet, Groups, Parcel, parcel_of, talking
+from experiments.dflash.topology.passage import FeatureInlet, FeatureOutlet, Groups, Parcel, parcel_of
+from experiments.dflash.topology.peers import KeptRecorder, talking
 from harness.errors import HarnessError
 from harness.places import places
-from harness.records import Event, Step, Value
+from harness.records import Event, Value
 from harness.run.events import Recorder
 
 T = TypeVar("T")
-
-
-class KeptRecorder(Recorder):
-    """Keeps the events of a rank on a machine where there is no run folder, for rank 0 to record at the end."""
-
-    def __init__(self, t0: float) -> None:
-        super().__init__(None, t0)
-        self.kept: list[Event] = []
-
-    def write(self, event: Event) -> None:
-        """Remember ``event``."""
-        self.kept.append(event)
-
-    def seen_from(self, leader: float, machine: int) -> list[Event]:
-        """What was kept, on a clock that is ``leader`` seconds ahead, with devices that name the machine, from 1."""
-        moved = [replace(event, t=event.t + leader) for event in self.kept]
-        return [replace(e, device=f"{e.device}@{machine}") if isinstance(e, Step) else e for e in moved]
 
 
 @dataclass(frozen=True)

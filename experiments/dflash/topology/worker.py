@@ -26,8 +26,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.layout import seats_of_a_machine
-from experiments.dflash.topology.passage import PeerLost, talking
-from experiments.dflash.topology.processes import KeptRecorder
+from experiments.dflash.topology.peers import KeptRecorder, PeerLost, talking
 from experiments.dflash.topology.start import Run
 from harness.errors import HarnessError, UsageError
 from harness.run.events import Recorder
@@ -82,7 +81,7 @@ def work(run: Run, recorder: Recorder) -> NoReturn:
         word, trace = Word("line", str(error), error.exit_code), ""
     except Exception as error:
         trace = traceback.format_exc()
-        word = Word("error", f"{type(error).__name__}: {error}".rstrip(": "))
+        word = Word("error", (f"{type(error).__name__}: {error}".strip(": ").splitlines())[0])
         _print(trace)
     if word is not None:
         _end(word, trace, store)
