@@ -22,6 +22,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -230,13 +231,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--shapes", choices=("static", "changing"), default="static")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--stacks-after", type=float, default=0.0, help="seconds: then it hangs, and every stack is shown"
-    )
     options = parser.parse_args(argv)
     faulthandler.enable()
-    if options.stacks_after:
-        faulthandler.dump_traceback_later(options.stacks_after)
+    faulthandler.register(signal.SIGUSR1)  # sent where it hangs: every thread's stack
     torch.set_num_threads(1)
     torch._dynamo.config.recompile_limit = 1000  # all threads' functions count as one: they share their code
     say("started", torch=torch.__version__, note=install(options.guard))

@@ -17,8 +17,8 @@ from harness.run.race.outcome import Verdict, judge
 CHILD = ("-m", "experiments.race")
 """What a try runs, given to the environment's Python: by name, because the harness does not know the experiments."""
 
-STACKS_AT = 0.9
-"""The share of the timeout after which a child shows its stacks: it is killed at the end of it."""
+STACKS_S = 2.0
+"""Seconds that a child which hangs has to write its stacks, before it is killed."""
 
 _NOT_PASSED_ON = ("HARNESS_", "PYTHON", "TORCH", "TRITON_", "OMP_", "MKL_")
 
@@ -42,6 +42,9 @@ class Runner:
         code: int | None = None
         try:
             code = child.wait(self.grid.timeout)
+            if code is None:
+                os.kill(child.pid, signal.SIGUSR1)  # faulthandler's cue in the child
+                child.wait(STACKS_S)
         finally:
             if code is None:
                 child.interrupt(signal.SIGKILL)
@@ -59,7 +62,6 @@ class Runner:
             "shapes": cell.shapes,
             "device": cell.device,
             "threads": str(self.grid.threads),
-            "stacks-after": str(STACKS_AT * self.grid.timeout),
         }
         return [str(self.pythons[cell.env]), *self.child, *(f"--{name}={value}" for name, value in options.items())]
 
