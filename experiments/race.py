@@ -41,7 +41,7 @@ SEEDS_ERROR = "FX to symbolically trace a dynamo-optimized function"
 """In the RuntimeError of ``torch/_dynamo/eval_frame.py`` that a call raises while another thread traces."""
 
 HEADS, WIDTH, HIDDEN = 2, 16, 32
-LENGTHS = (32, 48, 64)  # positions, or rows of the MLP's input
+LENGTHS = (32, 48)  # positions, or rows of the MLP's input
 STAY = 40  # rounds with one length
 ROUNDS = 240
 
