@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 from experiments.dflash import plan as module
+from experiments.dflash.architectures import on_meta
 from experiments.dflash.attention import build_mask
 from experiments.dflash.config import DataConfig, DFlashConfig, TrainConfig
+from experiments.dflash.layout import TopologyConfig, layout_of
+from experiments.dflash.memory import (
+    borrowed_bytes,
+    dense_scores,
+    drafter_activations,
+    gradients_bytes,
+    shapes,
+    share_bytes,
+    shares_at_drafter,
+    shares_at_target,
+)
 from experiments.dflash.model import DFlashDrafter
-from experiments.dflash.plan import dense_scores, drafter_activations, main, plan, shapes
-from experiments.recipes import RECIPES
-from harness.config import unflatten
+from experiments.dflash.optim import Gradients, make_optimizer
+from experiments.dflash.plan import main, plan
+from experiments.dflash.target import Target
+from experiments.dflash.topology.passage import Parcel
+from experiments.recipes import QWEN3_6_27B_AT_TINY, RECIPES
+from harness.config import override, unflatten
 from harness.records import RunSpec
 
 
 def planned(recipe: str, **changes: object) -> tuple[dict[str, dict[str, object]], list[str]]:
     spec = RECIPES[recipe]()
     config = replace(unflatten(DFlashConfig, spec.config), **changes)  # type: ignore[arg-type]
-    found = plan(config, spec)
+    found = plan(config, RECIPES[recipe](config))
     return {device["device"]: device for device in found["devices"]}, found["notes"]
 
 
@@ -39,13 +56,17 @@ def test_the_27b_target_by_hand() -> None:
     devices, notes = planned("qwen3_6_27b_8gpu")
     target = devices["cuda:0"]
     assert target["parameters"] == layers + 2 * vocab * hidden + hidden == 26_895_998_464
-    assert target["weights_bytes"] == 2 * 26_895_998_464  # 53.8 GB in bf16: one replica fits a card of 96
+    assert devices["cuda:1"]["weights_bytes"] == 2 * 26_895_998_464  # 53.8 GB in bf16: one replica fits a card of 96
+    drafter = devices["cuda:5"]["parameters"]
+    assert target["weights_bytes"] == 2 * 26_895_998_464 + 4 * drafter  # type: ignore[operator]  # it evaluates
     assert target["capacity_bytes"] == 96 * 2**30
     assert any("26.896 B parameters, 53.79 GB as bf16" in note for note in notes)
 
 
-def test_the_box_has_five_targets_and_three_drafters_and_they_fit() -> None:
-    devices, notes = planned("qwen3_6_27b_8gpu")
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_the_box_has_five_targets_and_three_drafters_and_they_fit(kind: Literal["processes", "threads"]) -> None:
+    box = unflatten(DFlashConfig, RECIPES["qwen3_6_27b_8gpu"]().config)
+    devices, notes = planned("qwen3_6_27b_8gpu", topology=replace(box.topology, kind=kind))
     assert [d["role"] for d in devices.values()] == ["target"] * 5 + ["drafter"] * 3
     for device in devices.values():
         parts = [v for k, v in device.items() if k.endswith("_bytes") and k not in ("total_bytes", "capacity_bytes")]
@@ -54,11 +75,12 @@ def test_the_box_has_five_targets_and_three_drafters_and_they_fit() -> None:
     assert not [note for note in notes if note.startswith("WARNING")]
     drafter = devices["cuda:5"]
     assert drafter["optimizer_bytes"] == 8 * drafter["parameters"]  # type: ignore[operator]
-    assert drafter["gradients_bytes"] == 4 * drafter["parameters"]  # type: ignore[operator]
+    gradients = drafter["gradients_bytes"] / drafter["parameters"]  # type: ignore[operator]
+    assert gradients == pytest.approx(4 if kind == "processes" else 4 + 2 * 4 / 3)
 
 
 def test_what_does_not_fit_and_dense_attention_are_warned_of() -> None:
-    _, notes = planned("qwen3_6_27b_8gpu", attention="sdpa", train=TrainConfig(batch=16, anchors=1024))
+    _, notes = planned("qwen3_6_27b_8gpu", attention="sdpa", train=TrainConfig(batch=15, anchors=1024))
     assert any(note.startswith("WARNING: dense attention takes up to") for note in notes)
     assert any(note.startswith("WARNING: cuda:5 needs") and "lower train.batch" in note for note in notes)
 
@@ -75,6 +97,100 @@ def test_the_targets_as_their_own_classes_count_them() -> None:
     tiny = shapes(DFlashConfig())
     layer = 3 * 128 * 384 + 128 * (128 + 2 * 64) + 128 * 128 + 2 * 32 + 2 * 128
     assert tiny.target_parameters == 4 * layer + 2 * 256 * 128 + 128
+
+
+def test_of_several_machines_each_has_the_devices_and_their_shares_are_smaller() -> None:
+    box = unflatten(DFlashConfig, RECIPES["qwen3_6_27b_8gpu"]().config)
+    one, _ = planned("qwen3_6_27b_8gpu")
+    two, notes = planned("qwen3_6_27b_8gpu", topology=replace(box.topology, nodes=2, rendezvous="one:29500"))
+    assert two.keys() == one.keys()
+    for device, there in two.items():
+        assert 2 * there["features_bytes"] == one[device]["features_bytes"]  # type: ignore[operator]
+    assert any("each of the 2" in note for note in notes)
+
+
+# --- against what the trainer itself makes ---------------------------------------------------------------
+
+
+def test_the_buffers_of_a_share_are_as_big_as_planned() -> None:
+    s = shapes(QWEN3_6_27B_AT_TINY)
+    buffer = Parcel(2, 128, s.drafter.features, torch.float32).empty(torch.device("cpu"))
+    assert buffer.features_BSF.nbytes + buffer.label_BS.nbytes == share_bytes(s)
+    assert shares_at_drafter(s) == 3  # a queue of two, and the one in use
+    assert [shares_at_target(s, index) for index in range(5)] == [1] * 5
+
+
+def test_gradients_are_one_buffer_and_the_moments_two() -> None:
+    s = shapes(QWEN3_6_27B_AT_TINY)
+    drafter = DFlashDrafter(s.drafter)
+    gradients = Gradients(drafter.parameters())
+    storages = {p.grad.untyped_storage().data_ptr() for p in drafter.parameters() if p.grad is not None}
+    assert storages == {gradients.flat.untyped_storage().data_ptr()}
+    assert gradients.flat.nbytes == gradients_bytes(s) + 4 * len(Gradients.FIGURES)
+    optimizer = make_optimizer(drafter.parameters(), s.config.train)
+    optimizer.step()
+    moments = [t for state in optimizer.state.values() for name, t in state.items() if name.startswith("exp_avg")]
+    assert sum(t.nbytes for t in moments) == 8 * s.drafter_parameters
+
+
+@pytest.mark.parametrize("kind", ["tiny", "smollm2"])  # the second's embedding and head are one tensor
+def test_what_a_drafter_borrows_is_counted_once(kind: str) -> None:
+    config = override(DFlashConfig(), [f"target.kind={kind}"])
+    target = Target(
+        model=on_meta(config.target), layer_ids=(1,), mask_token_id=0, reserved_ids=(), name=kind, digest=""
+    )
+    lent = target.lend(torch.device("meta"))
+    assert lent.embedding is not None
+    parameters = {id(p): p.nbytes for p in [*lent.embedding.parameters(), *lent.head.parameters()]}
+    assert sum(parameters.values()) == borrowed_bytes(shapes(config))
+
+
+@pytest.mark.parametrize(("targets", "drafters", "queue"), [(5, 3, 2), (1, 3, 2), (4, 2, 1), (2, 1, 4), (3, 3, 1)])
+def test_shares_that_wait_at_a_target_are_never_more_than_planned(targets: int, drafters: int, queue: int) -> None:
+    """Threads in every order that their queues allow, drawn many times; the greatest number that is ever seen."""
+    topology = TopologyConfig("threads", _cpus(0, targets), _cpus(targets, targets + drafters), queue)
+    s = shapes(replace(DFlashConfig(), topology=topology, train=TrainConfig(batch=drafters)))
+    seen = [0] * targets
+    for seed in range(60):
+        seen = [max(pair) for pair in zip(seen, _most_held(topology, random.Random(seed)), strict=True)]
+    planned_for = [shares_at_target(s, index) for index in range(targets)]
+    assert all(most <= allowed for most, allowed in zip(seen, planned_for, strict=True))
+    assert max(seen) >= 0.75 * max(planned_for)  # and no much smaller plan would do
+
+
+def _cpus(first: int, end: int) -> str:
+    return ",".join(f"cpu:{number}" for number in range(first, end))
+
+
+def _most_held(topology: TopologyConfig, draw: random.Random, steps: int = 16) -> list[int]:
+    """The most shares that each target's device held at a time. A share is there from its making until it is copied."""
+    layout = layout_of(topology, len(topology.drafter_devices), "")
+    count = len(layout.drafters)
+    todo = [
+        [share for step in range(1, steps + 1) for share in layout.shares_of_target(target.index, step)]
+        for target in layout.targets
+    ]
+    making: list[object] = [None] * len(todo)
+    sent: set[tuple[int, int]] = set()
+    taken, copied, held = [0] * count, [0] * count, [0] * len(todo)
+    most = list(held)
+    while min(copied) < steps:
+        role, index = draw.choice([("target", i) for i in range(len(todo))] + [("drafter", i) for i in range(count)])
+        if role == "target" and todo[index]:
+            share = todo[index][0]
+            if making[index] is None:
+                making[index], held[index] = share, held[index] + 1
+            elif share.step <= taken[share.drafter] + topology.queue:
+                sent.add((share.drafter, share.step))
+                making[index] = todo[index].pop(0) and None
+        elif role == "drafter":
+            if copied[index] < taken[index]:
+                copied[index] += 1
+                held[layout.share(copied[index], index).target] -= 1
+            elif taken[index] == min(copied) and (index, taken[index] + 1) in sent:  # all have taken part in the sum
+                taken[index] += 1
+        most = [max(pair) for pair in zip(most, held, strict=True)]
+    return most
 
 
 @pytest.mark.parametrize("layers", [1, 3])
