@@ -1,7 +1,8 @@
 """Where the time of a step goes, without a synchronisation inside the step.
 
 On the CPU the host's clock tells. On CUDA the host only queues work, so each phase is bracketed by two events in the
-stream, which are read when the step has ended and the device has been waited for anyway.
+stream, which are read when the step has ended. A drafter has waited for its device by then, to read the loss; a
+target waits for the last event, in its own thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class DeviceEvent(Protocol):
     """What ``torch.cuda.Event(enable_timing=True)`` can do."""
 
     def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
 
     def elapsed_time(self, end_event: Any) -> float: ...
 
@@ -57,7 +60,9 @@ class PhaseClock:
         self._spans.append((name, start, end, self._compile_seconds() - compiled))
 
     def resolve(self) -> None:
-        """Report the phases. To be called once the device has passed the last of them; a second call adds nothing."""
+        """Report the phases, once the device has passed the last of them; a second call adds nothing."""
+        if self._spans:
+            self._spans[-1][2].synchronize()  # events of one stream pass in order
         for name, start, end, compiled in self._spans:
             self._timer.add_phase(name, max(0.0, start.elapsed_time(end) / 1e3 - compiled))
         self._spans.clear()

@@ -11,19 +11,20 @@ import shutil
 import sysconfig
 import threading
 import time
+import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
-from torch._dynamo.utils import counters
+from torch._dynamo.exc import FailOnRecompileLimitHit
+from torch._dynamo.utils import counters, guard_failures
 
 from experiments.dflash.config import Backend
-from experiments.dflash.model import DFlashDrafter
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 
 if TYPE_CHECKING:
     from harness.run.events import Recorder, StepTimer
@@ -54,28 +55,69 @@ def missing_for_inductor() -> str:
     return ""
 
 
-def compile_forward(drafter: DFlashDrafter, backend: str) -> Forward:
+def compile_forward(drafter: torch.nn.Module, backend: str) -> Forward:
     """The drafter's training forward, compiled as one graph of fixed shapes unless ``backend`` is "none".
 
-    The module itself stays as it is, since decoding calls it with a new length each time. The loss stays outside: its
-    number of chunks follows the number of live slots.
+    The module itself stays as it is, since decoding calls it with a new length each time. The loss stays outside, and
+    eager: its number of chunks follows the number of live slots, so compiled it would compile again and again.
+
+    Raises HarnessError in the step in which torch gives up compiling: beyond its limit it would run uncompiled.
     """
     if backend == "none":
         return drafter.forward
-    return torch.compile(drafter.forward, backend=backend, fullgraph=True, dynamic=False)
+    compiled = torch.compile(_with_own_code(drafter.forward), backend=backend, fullgraph=True, dynamic=False)
+
+    def forward(*inputs: object) -> torch.Tensor:
+        try:
+            hidden: torch.Tensor = compiled(*inputs)
+        except FailOnRecompileLimitHit as error:  # only fullgraph=True makes torch raise it
+            limit = torch._dynamo.config.recompile_limit
+            raise HarnessError(
+                f"the drafter was compiled {limit} times and torch compiles it no more: {_last_reason()}; "
+                "its inputs must have one shape, type and layout in every step"
+            ) from error
+        return hidden
+
+    return forward
+
+
+def _with_own_code(method: Forward) -> Forward:
+    """``method`` as a function whose code object nobody else has.
+
+    Dynamo keeps what it compiled at the code object. Drafters in threads would share one: each would count as a
+    recompile of the others, against one limit, and be looked through in every call of every other.
+    """
+
+    def forward(*inputs: object) -> torch.Tensor:
+        return method(*inputs)
+
+    return types.FunctionType(forward.__code__.replace(), globals(), "forward", None, forward.__closure__)
+
+
+def graphs_expected(backend: str, attention: str) -> int:
+    """How many graphs a drafter of fixed shapes compiles, all of them in its first step.
+
+    Its forward and its backward, where it is compiled; for flex_attention the making of the mask, and, where the
+    drafter is not compiled, the attention's own forward and backward.
+    """
+    if attention == "flex":
+        return 3
+    return 0 if backend == "none" else 2
 
 
 @dataclass
 class _Here:
-    """What one thread is at."""
+    """What one thread is at. ``frames``: the functions that were compiled for it, by Dynamo's number."""
 
     timer: StepTimer
     step: int
     seconds: float = 0.0
+    frames: set[str] = field(default_factory=set)
 
 
 class CompileWatch:
-    """Records every compilation while it is entered: its seconds, and the cache hits, misses and bypasses within.
+    """Records every compilation while it is entered: its seconds, its reason where it was not the first, and the cache
+    hits, misses and bypasses within. Warns of the first that should not have been.
 
     Several threads may train at once; each says what it is at, and a compilation belongs to the thread it runs on.
     """
@@ -83,6 +125,9 @@ class CompileWatch:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._threads: dict[int, _Here] = {}
+        self._forwards: dict[str, _Here] = {}  # whose forward it was, by the id that its backward shares
+        self._again: set[str] = set()  # ids of forwards that were not the first
+        self._warned = False
         self._begun = 0.0
         self._seen = (0, 0, 0)
 
@@ -113,31 +158,59 @@ class CompileWatch:
 
     def _end(self, args: CallbackArgs) -> None:
         seconds = time.perf_counter() - self._begun
-        here = self._of_this_thread()
+        backward = args.callback_trigger is CallbackTrigger.LAZY_BACKWARD
+        here = self._owner(args.compile_id, backward)
+        step = here.step if here else 0
         if here is not None:
             here.seconds += seconds
             here.timer.add_phase("compile", seconds)
         now = cache_counters()
         hits, misses, bypasses = (after - before for after, before in zip(now, self._seen, strict=True))
         self._seen = now
-        lazy = args.callback_trigger is CallbackTrigger.LAZY_BACKWARD
-        again = not args.compile_id.endswith("/0")  # "frame/attempt"
-        self._recorder.compile(
-            f"graph {args.compile_id} {'backward' if lazy else 'forward'}",
-            seconds,
-            here.step if here else 0,
-            hits,
-            misses,
-            bypasses,
-            reason="an input changed its shape, type or layout" if again else "",
-        )
+        reason = self._reason(args.compile_id, backward, here)
+        name = f"graph {args.compile_id} {'backward' if backward else 'forward'}"
+        self._recorder.compile(name, seconds, step, hits, misses, bypasses, reason)
+        if reason and not self._warned:
+            self._warned = True
+            self._recorder.note(
+                f"step {step}: the drafter compiled again, because {reason}: "
+                "shapes are fixed, so this should not happen",
+                level="warning",
+            )
 
-    def _of_this_thread(self) -> _Here | None:
-        """On CUDA a backward compiles on autograd's thread, not the trainer's: with one trainer it is still known."""
+    def _owner(self, compile_id: str, backward: bool) -> _Here | None:
+        """On CUDA a backward compiles on autograd's thread, not the trainer's: its forward's id says whose it is."""
         here = self._threads.get(threading.get_ident())
-        if here is None and len(self._threads) == 1:
-            (here,) = self._threads.values()
+        if backward:
+            return self._forwards.get(compile_id, here)
+        if here is not None:
+            self._forwards[compile_id] = here
         return here
+
+    def _reason(self, compile_id: str, backward: bool, here: _Here | None) -> str:
+        """Why this was compiled although it had been before; "" for the first time.
+
+        A function that all threads share, such as the making of the mask, is compiled for each: a first time each.
+        """
+        if backward:
+            return "its forward was compiled again" if compile_id in self._again else ""
+        frame, _, attempt = compile_id.rpartition("/")
+        first = here is not None and frame not in here.frames
+        if here is not None:
+            here.frames.add(frame)
+        if attempt == "0" or first:
+            return ""
+        self._again.add(compile_id)
+        return _last_reason(frame)
+
+
+def _last_reason(frame: str = "") -> str:
+    """The guard that failed, in torch's words, when function number ``frame`` was last compiled anew."""
+    newest = ""
+    for reasons in guard_failures.values():
+        ours = [reason for reason in reasons if reason.startswith(f"{frame}/" if frame else "")]
+        newest = ours[-1] if ours else newest
+    return newest.partition(": ")[2].partition("\n")[0].strip() or "torch gave no reason"
 
 
 def cache_counters() -> tuple[int, int, int]:

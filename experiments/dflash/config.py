@@ -187,6 +187,7 @@ class DFlashConfig:
     precision: Literal["fp32", "bf16"] = workload("fp32")  # bf16: autocast over fp32 weights
     compile: Backend = execution("auto")  # auto: inductor where it can work
     attention: Literal["auto", "sdpa", "flex"] = execution("auto")  # auto: flex on CUDA, sdpa elsewhere
+    attention_fallback: Literal["error", "allow"] = execution("error")  # where flex would run as dense math, far slower
     device: str = execution("auto")  # of topology.kind=inline; auto: the first CUDA device, else the CPU
     threads: int = execution(1)  # of torch on the CPU: at tiny's size a second one saves a fifth and suffers company
 

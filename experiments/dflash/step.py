@@ -133,7 +133,7 @@ def drafter_side(config: DFlashConfig, target: Target, borrowed: Borrowed, devic
         borrowed=borrowed,
         optimizer=make_optimizer(drafter.parameters(), config.train),
         gradients=Gradients(drafter.parameters()),
-        attention=choose_attention(config.attention, config.compile, device),
+        attention=choose_attention(config.attention, config.compile, device, config.attention_fallback),
         device=device,
     )
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from experiments.dflash.compiling import choose_backend
+from experiments.dflash.attention import DenseWatch, slower_attention
+from experiments.dflash.compiling import choose_backend, graphs_expected
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Dataset, load_data
 from experiments.dflash.evaluate import evaluate, evaluate_baselines
@@ -45,16 +48,19 @@ def main() -> int:
 
 def run(config: DFlashConfig, recorder: Recorder) -> str:
     """A whole run. Returns why it failed, or "" where it did not."""
-    config, uncompiled = settled(config)
+    config, slower = settled(config)
     with crew(config, recorder) as team:
         target = team.make(lambda: load_target(config, recorder))
         dataset = team.make(lambda: load_data(config, target, recorder))
         team.board(target, dataset)
-        if not team.leads:
-            return team.train()
-        if uncompiled:
-            recorder.note(uncompiled, level="warning")
-        return lead(team, config, dataset, recorder)
+        flex = team.facts()["execution.attention.used"] == "flex"
+        warn = partial(recorder.note, level="warning")
+        with DenseWatch(config.attention_fallback, warn) if flex else nullcontext():
+            if not team.leads:
+                return team.train()
+            if slower:
+                recorder.note(slower, level="warning")
+            return lead(team, config, dataset, recorder)
 
 
 def settled(config: DFlashConfig) -> tuple[DFlashConfig, str]:
@@ -63,15 +69,18 @@ def settled(config: DFlashConfig) -> tuple[DFlashConfig, str]:
     torch is set up for it: the same bits from the same seed on the CPU.
     """
     on_cuda = torch.cuda.is_available() and not config.on_cpu
-    backend, uncompiled = choose_backend(config.compile, torch.device("cuda" if on_cuda else "cpu"))
+    device = torch.device("cuda" if on_cuda else "cpu")
+    backend, slower = choose_backend(config.compile, device)
     torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(not on_cuda)
-    return replace(config, compile=backend), uncompiled
+    return replace(config, compile=backend), slower or slower_attention(config.attention, backend, device)
 
 
 def lead(team: Crew, config: DFlashConfig, dataset: Dataset, recorder: Recorder) -> str:
     """What one process of the run does beside the training: say what it is, evaluate before and after, keep."""
-    recorder.started(config.train.steps, {**facts(team, config, dataset), **team.facts()})
+    known = {**facts(team, config, dataset), **team.facts()}
+    graphs = graphs_expected(config.compile, str(known["execution.attention.used"])) * config.topology.drafter_count
+    recorder.started(config.train.steps, {**known, "execution.compile.graphs_expected": graphs})
     recorder.note("decoding with the untrained baselines")
     evaluate_baselines(team.target, config, recorder)
     recorder.note("decoding with the drafter before training")

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 
-from experiments.dflash.attention import attend, block_mask_mod, build_mask, choose_attention
-from harness.errors import UsageError
+from experiments.dflash.attention import (
+    DenseWatch,
+    attend,
+    block_mask_mod,
+    build_mask,
+    choose_attention,
+    slower_attention,
+)
+from harness.errors import HarnessError, UsageError
 
 
 @st.composite
@@ -132,3 +139,40 @@ def test_attention_is_chosen_by_device() -> None:
         choose_attention("flex", "inductor", cpu)
     with pytest.raises(UsageError, match="compile=inductor"):
         choose_attention("flex", "aot_eager", cuda)
+    assert choose_attention("flex", "aot_eager", cuda, fallback="allow") == "flex"
+
+
+def test_auto_says_where_a_gpu_does_not_have_flex_attention() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda", 0)
+    assert "aot_eager" in slower_attention("auto", "aot_eager", cuda)
+    assert slower_attention("auto", "inductor", cuda) == slower_attention("auto", "aot_eager", cpu) == ""
+
+
+def flexed(backend: str | None) -> Tensor:
+    """flex_attention over a few tokens, compiled by ``backend`` or not at all."""
+    function = flex_attention if backend is None else torch.compile(flex_attention, backend=backend, fullgraph=True)
+    ones = torch.ones(1, 1, 16, 16)
+    out = function(ones, ones, ones)
+    assert isinstance(out, Tensor)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+def test_flex_attention_as_dense_math_is_an_error_unless_allowed(backend: str | None) -> None:
+    torch.compiler.reset()
+    told: list[str] = []
+    with DenseWatch("error", told.append), pytest.raises(HarnessError, match=r"dense math.*attention_fallback=allow"):
+        flexed(backend)
+    with DenseWatch("allow", told.append):
+        assert flexed(backend).shape == flexed(backend).shape == (1, 1, 16, 16)
+    assert len(told) == 1  # a word, and not one a step
+    assert torch.equal(flexed(backend), torch.ones(1, 1, 16, 16))  # nothing stands in the way afterwards
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, when inductor is loaded
+def test_flex_attention_as_inductors_kernel_is_let_through() -> None:
+    torch.compiler.reset()
+    with DenseWatch("error", lambda _: pytest.fail("a kernel is no dense math")):
+        torch.testing.assert_close(flexed("inductor"), torch.ones(1, 1, 16, 16))

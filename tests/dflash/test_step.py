@@ -12,9 +12,8 @@ from typing import Any, Literal
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from experiments.dflash.clock import PhaseClock
 from experiments.dflash.config import DFlashConfig, ModelConfig, TrainConfig
 from experiments.dflash.data import Dataset
 from experiments.dflash.loops import GIVE_UP
@@ -205,35 +204,3 @@ def test_the_saved_drafter_holds_its_weights_and_shape(tmp_path: Path) -> None:
     assert torch.equal(saved["fc.weight"], drafter.fc.weight)
     (event,) = events(tmp_path, "checkpoint")
     assert (event["path"], event["step"]) == ("artifacts/drafter.safetensors", 6)
-
-
-class FakeEvent:
-    """A CUDA event on a clock that the test moves, in milliseconds."""
-
-    now = 0.0
-
-    def __init__(self) -> None:
-        self.at = -1.0
-
-    def record(self) -> None:
-        self.at = FakeEvent.now
-
-    def elapsed_time(self, end_event: FakeEvent) -> float:
-        return end_event.at - self.at
-
-
-def test_phases_on_a_device_are_its_events_less_what_was_compiling(tmp_path: Path) -> None:
-    recorder, compiled = recorded(tmp_path), 0.0
-    with recorder.step(1, device="cuda:0") as timer:
-        clock = PhaseClock(timer, lambda: compiled, FakeEvent)
-        with clock.phase("forward"):
-            FakeEvent.now += 0.5
-            compiled += 0.0002
-        with clock.phase("backward"):
-            FakeEvent.now += 0.25
-        nn.Linear(200, 200)(torch.ones(2000, 200))  # the step must last as long as its phases claim
-        clock.resolve()
-        clock.resolve()
-    (event,) = events(tmp_path, "step")
-    assert event["phases"]["forward"] == pytest.approx(0.0003)
-    assert event["phases"]["backward"] == pytest.approx(0.00025)

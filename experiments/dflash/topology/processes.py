@@ -132,7 +132,8 @@ class ProcessCrew:
 
     def facts(self) -> Mapping[str, Value]:
         """What the drafters' devices make of "auto"."""
-        attention = choose_attention(self._config.attention, self._config.compile, self._device)
+        config = self._config
+        attention = choose_attention(config.attention, config.compile, self._device, config.attention_fallback)
         devices = ",".join(seat.device for seat in (*self._layout.targets, *self._layout.drafters))
         return {"execution.attention.used": attention, "execution.device.used": devices}
 

@@ -156,7 +156,7 @@ def guard(config: DFlashConfig, device: torch.device) -> bool:
 
     Raises UsageError where the compile guard has not been shown on this version of torch.
     """
-    flex = choose_attention(config.attention, config.compile, device) == "flex"
+    flex = choose_attention(config.attention, config.compile, device, config.attention_fallback) == "flex"
     if config.compile == "none" and not flex:
         return False
     if not compile_guard.shown(torch.__version__):
