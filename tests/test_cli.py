@@ -38,6 +38,10 @@ def elsewhere(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("COLUMNS", "100")
 
 
+BOX = ("run", "qwen3_6_27b_8gpu")
+THREADS = ("run", "tiny", "topology.kind=threads", "topology.targets=cpu:0,cpu:1", "topology.drafters=cpu:2")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -61,8 +65,24 @@ def elsewhere(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> No
         (["run", "--"], "no command: write it after --"),
         (["run", "stepz=3"], "unknown setting stepz: "),
         (["run", "toy", "=3"], "'=3' is not an override; write key=value"),
-        (["run", "tiny", "attention=flex"], "attention=flex needs CUDA, and tiny runs in the environment cpu"),
-        (["run", "tiny", "device=cuda"], "device=cuda is not there"),
+        (["run", "tiny", "attention=flex"], "attention=flex needs CUDA, and this run of tiny has no GPU"),
+        (["run", "tiny", "device=cuda:63"], "tiny needs 64 GPUs and this machine has"),
+        (["run", "tiny", "device=gpu"], "device must be auto, cpu or a CUDA device as in cuda:0, not 'gpu'"),
+        (["run", "tiny", "scale=small"], "scale=small: tiny has one scale only, its own"),
+        ([*BOX, "scale=huge"], "scale=huge: beside its own, qwen3_6_27b_8gpu has scale=tiny"),
+        ([*THREADS, "topology.drafters=cuda:63", "topology.targets=cuda:0"], "tiny needs 64 GPUs and this machine has"),
+        ([*THREADS, "topology.drafters=cpu:1"], "targets and drafters name cpu:1 twice"),
+        ([*THREADS, "topology.drafters="], "topology.drafters must name at least one device"),
+        ([*THREADS, "topology.targets="], "topology.targets must name at least one device"),
+        ([*THREADS, "topology.targets=gpu:0"], "topology.targets must be devices with a number, as in cuda:0"),
+        ([*THREADS, "topology.queue=0"], "topology.queue must be at least 1, not 0"),
+        ([*THREADS, "topology.kind=thread"], "expected one of inline, threads, processes"),
+        ([*THREADS, "topology.drafters=cuda:2"], "must all be CUDA devices, or all be simulated on the CPU"),
+        ([*THREADS, "topology.nodes=2"], "nodes=2 needs kind=processes"),
+        ([*THREADS, "device=cpu"], "device=cpu goes with topology.kind=inline"),
+        ([*BOX, "scale=tiny", "train.batch=7"], "train.batch must be a multiple of the 3 drafters"),
+        ([*BOX, "scale=tiny", "topology.nodes=2"], "topology.rendezvous must be HOST:PORT of the first of 2 machines"),
+        (["run", "tiny", "topology.targets=cpu:0"], "topology.targets go with kind=threads or kind=processes"),
         (["run", "tiny", "train.steps=0"], "train.steps must be at least 1, not 0"),
         (["run", "tiny", "model.target_layer_ids=9", "--plan"], "target_layer_ids names layer 9"),
         (["ui", "--port", "99999999"], "Invalid value for '--port'"),
