@@ -42,7 +42,7 @@ QWEN3_6_27B = DFlashConfig(
     precision="bf16",
 )
 
-# The same eight workers with tiny's models and data, simulated on the CPU: two minutes on two cores. aot_eager traces
+# The same eight workers with tiny's models and data, simulated on the CPU: minutes on two cores. aot_eager traces
 # as inductor does, in seconds: three drafters that each wait for inductor's C++ would take most of the run.
 QWEN3_6_27B_AT_TINY = replace(
     TINY,
