@@ -62,7 +62,7 @@ Show = Callable[[str], None]
 @click.option("--threads", default=3, show_default=True, type=click.IntRange(1, 64), help="Threads in a child.")
 @click.option("--tries", default=3, show_default=True, type=click.IntRange(1, 10_000), help="Children a cell.")
 @click.option(
-    "--timeout", default=300.0, show_default=True, type=click.FloatRange(1.0), help="Seconds after which one hangs."
+    "--timeout", default=300, show_default=True, type=click.IntRange(1), help="Seconds after which one hangs."
 )
 @as_json
 def race(
@@ -73,7 +73,7 @@ def race(
     backward: bool,
     threads: int,
     tries: int,
-    timeout: float,
+    timeout: int,
     json_: bool,
 ) -> int:  # fmt: skip
     """Show whether compiling from threads holds here: each way of doing it, in children that may die of it.

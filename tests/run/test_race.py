@@ -16,7 +16,7 @@ from harness.run import watchdog
 from harness.run.race.attempt import Runner
 from harness.run.race.grid import Grid, Place
 from harness.run.race.outcome import Verdict, judge
-from harness.run.race.record import TRIES, Race, Tally, Try
+from harness.run.race.record import TRIES, Race, Try
 
 SEEDS_LINE = "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function."
 FOUND_STACK = 'File "torch/_dynamo/eval_frame.py", line 7 in call'
@@ -253,14 +253,14 @@ def test_every_try_is_on_disk_before_the_next(tmp_path: Path) -> None:
     assert race.to_json()["cells"][0]["outcomes"] == {"passed": 2, "segfault": 1}
 
 
-def test_a_race_in_which_a_try_is_missing_has_not_passed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("made", "passed"), [(0, False), (1, False), (2, True)])
+def test_a_race_in_which_a_try_is_missing_has_not_passed(tmp_path: Path, made: int, passed: bool) -> None:
     grid = Grid((Place("a", "1"),), ("inductor",), ("none",), ("static",), tries=2)
     race = Race.begin(tmp_path, grid, {})
-    race.add(Try(grid.cells()[0], 1, Verdict("passed"), 1.0, 0.0))
-    assert not race.passed
-    race.add(Try(grid.cells()[0], 2, Verdict("passed"), 1.0, 0.0))
-    assert race.passed
-    assert Tally(grid.cells()[0]).tries == 0
+    for number in range(1, made + 1):
+        race.add(Try(grid.cells()[0], number, Verdict("passed"), 1.0, 0.0))
+    assert race.passed is passed
+    assert race.tallies()[0].tries == made
 
 
 def test_a_stack_in_torchs_own_words() -> None:

@@ -20,6 +20,8 @@ CHILD = ("-m", "experiments.race")
 STACKS_S = 2.0
 """Seconds that a child which hangs has to write its stacks, before it is killed."""
 
+POLL_S = 0.2
+
 _NOT_PASSED_ON = ("HARNESS_", "PYTHON", "TORCH", "TRITON_", "OMP_", "MKL_")
 
 
@@ -34,25 +36,40 @@ class Runner:
     child: Sequence[str] = CHILD
 
     def attempt(self, cell: Cell, number: int) -> tuple[Verdict, float]:
-        """Make one try; how it ended, and the seconds that it took. Whatever happens, no process of it stays."""
+        """Make one try; how it ended, and the seconds that it took. Whatever happens, no process of it stays.
+
+        Raises KeyboardInterrupt after a Ctrl-C, a SIGTERM or a closed terminal: the try does not count then.
+        """
         folder = self.folder / "tries" / f"{cell.key}-{number:03}"
         folder.mkdir(parents=True)
         began = time.monotonic()
-        child = process.spawn(self._argv(cell), folder, self._variables(cell), folder, grace=0.0)
-        code: int | None = None
-        try:
-            code = child.wait(self.grid.timeout)
-            if code is None:
-                os.kill(child.pid, signal.SIGUSR1)  # faulthandler's cue in the child
-                child.wait(STACKS_S)
-        finally:
-            if code is None:
-                child.interrupt(signal.SIGKILL)
-            child.close()
+        pressed: list[int] = []
+        with process.signals_taken(pressed.append):  # a Ctrl-C that came while the child is started would leave it
+            child = process.spawn(self._argv(cell), folder, self._variables(cell), folder, grace=0.0)
+            code = None
+            try:
+                code = self._wait(child, pressed)
+            finally:
+                if code is None:
+                    child.interrupt(signal.SIGKILL)
+                child.close()
+        if pressed:
+            raise KeyboardInterrupt
         verdict = judge(code, *((folder / f"{name}.log").read_text(errors="replace") for name in ("stdout", "stderr")))
         if verdict.outcome == "passed":
             shutil.rmtree(folder)  # what it wrote is of no use; that of the others stays for whoever looks into it
         return verdict, time.monotonic() - began
+
+    def _wait(self, child: process.Child, pressed: Sequence[int]) -> int | None:
+        """The exit code; None where it hangs, with its stacks written, or where somebody ``pressed`` Ctrl-C."""
+        deadline = time.monotonic() + self.grid.timeout
+        while time.monotonic() < deadline and not pressed:
+            if (code := child.wait(POLL_S)) is not None:
+                return code
+        if not pressed:
+            os.kill(child.pid, signal.SIGUSR1)  # faulthandler's cue in the child
+            child.wait(STACKS_S)
+        return None
 
     def _argv(self, cell: Cell) -> list[str]:
         options = {

@@ -61,7 +61,7 @@ class Grid:
     backward: bool = False
     threads: int = 3
     tries: int = 3
-    timeout: float = 300.0
+    timeout: float = 300
 
     def cells(self) -> tuple[Cell, ...]:
         """The cells, in the order in which they are tried."""
