@@ -24,6 +24,7 @@ from experiments.dflash.topology.channel import Channel, WaitingRoom
 from experiments.dflash.topology.devices import check_named, note_simulated, worker_device
 from experiments.dflash.topology.summing import ThreadSum
 from experiments.dflash.topology.together import Workers, named
+from experiments.dflash.topology.travel import Courier, CudaRuntime, Parcel
 from harness.errors import UsageError
 from harness.records import Value
 from harness.run import compile_guard
@@ -36,29 +37,30 @@ T = TypeVar("T")
 class FromTargets:
     """A drafter's end of its channel."""
 
-    channel: Channel[Features]
+    channel: Channel[Parcel[torch.cuda.Stream]]
     targets: Sequence[str]
-    device: torch.device
 
     def receive(self, share: Share, _batch: Batch, clock: PhaseClock) -> Features:
-        """Waits for the target, then brings the features over."""
+        """Waits for the target; what this thread queues next waits, on the device, for the features to arrive."""
         with clock.phase("wait"):
-            features = self.channel.take(self.targets[share.target])
+            parcel = self.channel.take(self.targets[share.target])
         with clock.phase("communication"):
-            return Features(features.features_BSF.to(self.device), features.label_BS.to(self.device))
+            return parcel.open()
 
 
 @dataclass(frozen=True)
 class ToDrafters:
     """A target's end of all channels."""
 
-    channels: Sequence[Channel[Features]]
+    channels: Sequence[Channel[Parcel[torch.cuda.Stream]]]
+    couriers: Sequence[Courier[torch.cuda.Stream]]
     name: str
 
     def send(self, share: Share, features: Features, clock: PhaseClock) -> None:
-        """Waits for the drafter to have room; the drafter's side copies."""
+        """Starts the features on their way, then waits for the drafter to have room."""
+        parcel = self.couriers[share.drafter].send(features)  # only queues, on streams that this clock does not see
         with clock.phase("wait"):
-            self.channels[share.drafter].put(share.step, features, self.name)
+            self.channels[share.drafter].put(share.step, parcel, self.name)
 
 
 class ThreadCrew:
@@ -110,7 +112,7 @@ class ThreadCrew:
         layout, room = self._layout, WaitingRoom(self._config.topology.patience)
         workers = Workers(room)
         names = [named(seat) for seat in layout.drafters]
-        channels = [Channel[Features](room, name, self._config.topology.queue) for name in names]
+        channels = [Channel[Parcel[torch.cuda.Stream]](room, name, self._config.topology.queue) for name in names]
         for seat, target in zip(layout.targets, (self.target, *self._replicas), strict=True):
             workers.add(seat, partial(self._serve, seat, target, channels, room))
         total = ThreadSum(room, names) if len(names) > 1 else None
@@ -123,22 +125,26 @@ class ThreadCrew:
         self.drafter.load_state_dict(self._sides[0].drafter.state_dict())
         return given_up[0]  # all have come to the same: they decide by figures that are sums over all of them
 
-    def _serve(self, seat: Seat, target: Target, channels: Sequence[Channel[Features]], room: WaitingRoom) -> None:
+    def _serve(
+        self, seat: Seat, target: Target, channels: Sequence[Channel[Parcel[torch.cuda.Stream]]], room: WaitingRoom
+    ) -> None:
         self._sit_down(seat)
-        side, outlet = TargetSide(self._config, target), ToDrafters(channels, named(seat))
+        queue, runtime = self._config.topology.queue, CudaRuntime()
+        couriers = [Courier(worker_device(seat.device), device, queue, runtime) for device in self._devices]
+        side, outlet = TargetSide(self._config, target), ToDrafters(channels, couriers, named(seat))
         serve_features(side, seat, self._layout, self._dataset, outlet, self._recorder, room.closed)
 
     def _draft(
         self,
         seat: Seat,
         side: DrafterSide,
-        channel: Channel[Features],
+        channel: Channel[Parcel[torch.cuda.Stream]],
         reduce: Reduce | None,
         watch: CompileWatch,
         given_up: dict[int, str],
     ) -> None:
         self._sit_down(seat)
-        inlet = FromTargets(channel, [named(target) for target in self._layout.targets], side.device)
+        inlet = FromTargets(channel, [named(target) for target in self._layout.targets])
         given_up[seat.index] = train_drafter(
             side, seat, self._layout, self._dataset, inlet, reduce, self._recorder, watch
         )
