@@ -6,7 +6,8 @@ Standard library only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Generic, TypeVar
 
 from harness.errors import WorkerError
@@ -24,8 +25,10 @@ class WaitingRoom:
     changed  the condition that guards whatever is waited for; who changes that notifies all
     """
 
-    def __init__(self, patience: float) -> None:
-        """``patience``: the seconds that one may wait for another."""
+    def __init__(self, patience: float, away: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        """``patience``: the seconds that one may wait for another. ``away``: around each visit, what else a thread
+        must let go while it may have to wait."""
+        self._away = away
         self.changed = threading.Condition()
         self._patience = min(patience, threading.TIMEOUT_MAX)
         self._closed = False
@@ -39,6 +42,12 @@ class WaitingRoom:
         with self.changed:
             self._closed = True
             self.changed.notify_all()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be here, holding ``changed``. What was let go is taken back after ``changed``, never under it."""
+        with self._away(), self.changed:
+            yield
 
     def wait(self, ready: Callable[[], bool], who: str, for_whom: Callable[[], str]) -> None:
         """Wait, holding ``changed``, until ``ready()``.
@@ -75,14 +84,14 @@ class Channel(Generic[T]):
 
     def put(self, number: int, item: T, sender: str) -> None:
         """Send ``item``, once it is one of the next ``size`` to be taken: what comes late always has its place."""
-        with self._room.changed:
+        with self._room.entered():
             self._room.wait(lambda: number <= self._taken + self._size, sender, lambda: self._receiver)
             self._items[number] = item
             self._room.changed.notify_all()
 
     def take(self, sender: str) -> T:
         """The next item, which ``sender`` sends."""
-        with self._room.changed:
+        with self._room.entered():
             number = self._taken + 1
             self._room.wait(lambda: number in self._items, self._receiver, lambda: sender)
             self._taken = number

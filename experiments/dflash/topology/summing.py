@@ -25,7 +25,7 @@ class Meeting:
 
     def meet(self, index: int, device: torch.device) -> None:
         """Wait until all have come as often as number ``index``, whose work is on ``device``."""
-        with self._room.changed:
+        with self._room.entered():
             self._marks[index] = _mark(device)
             self._times[index] += 1
             times = self._times[index]

@@ -74,7 +74,7 @@ class ThreadCrew:
         self._recorder = recorder
         self._layout = layout_of(config.topology, config.train.batch, config.device)
         self._devices = [worker_device(seat.device) for seat in self._layout.drafters]
-        self._guarded = guard(config, self._devices[0])
+        self._guard = guard(config, self._devices[0])
         note_simulated(config.topology, recorder)
 
     def __enter__(self) -> ThreadCrew:
@@ -104,26 +104,35 @@ class ThreadCrew:
         return {
             "execution.attention.used": self._sides[0].attention,
             "execution.device.used": self._devices[0].type,
-            "execution.compile.guarded": self._guarded,
+            "execution.compile.guarded": self._guard is not None,
         }
 
     def train(self) -> str:
         """All workers at once, until the last drafter is done."""
-        layout, room = self._layout, WaitingRoom(self._config.topology.patience)
+        layout, patience = self._layout, self._config.topology.patience
+        room = WaitingRoom(patience, self._guard.gate.lending) if self._guard else WaitingRoom(patience)
         workers = Workers(room)
         names = [named(seat) for seat in layout.drafters]
         channels = [Channel[Parcel[torch.cuda.Stream]](room, name, self._config.topology.queue) for name in names]
         for seat, target in zip(layout.targets, (self.target, *self._replicas), strict=True):
-            workers.add(seat, partial(self._serve, seat, target, channels, room))
+            workers.add(seat, self._guarded(partial(self._serve, seat, target, channels, room)))
         total = ThreadSum(room, names) if len(names) > 1 else None
         given_up: dict[int, str] = {}
         with CompileWatch(self._recorder) as watch:
             for seat, side, channel in zip(layout.drafters, self._sides, channels, strict=True):
                 reduce = total.of(seat.index) if total else None
-                workers.add(seat, partial(self._draft, seat, side, channel, reduce, watch, given_up))
+                workers.add(seat, self._guarded(partial(self._draft, seat, side, channel, reduce, watch, given_up)))
             workers.run()
         self.drafter.load_state_dict(self._sides[0].drafter.state_dict())
         return given_up[0]  # all have come to the same: they decide by figures that are sums over all of them
+
+    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """``work`` that stands still, but where it waits for others, while another thread compiles.
+
+        Code that is not compiled reads torch's process-wide flags too: transformers, told by ``is_compiling`` that it
+        is being traced, collects hidden states in a variable that all threads share, and so do its targets.
+        """
+        return self._guard.gate.reads(lambda: work()) if self._guard else work
 
     def _serve(
         self, seat: Seat, target: Target, channels: Sequence[Channel[Parcel[torch.cuda.Stream]]], room: WaitingRoom
@@ -157,19 +166,18 @@ class ThreadCrew:
             torch.cuda.set_device(device)
 
 
-def guard(config: DFlashConfig, device: torch.device) -> bool:
-    """Make compiling from threads safe, if anything will be compiled on ``device``; whether it will.
+def guard(config: DFlashConfig, device: torch.device) -> compile_guard.Guard | None:
+    """What makes compiling from threads safe, if anything will be compiled on ``device``.
 
     Raises UsageError where the compile guard has not been shown on this version of torch.
     """
     flex = choose_attention(config.attention, config.compile, device, config.attention_fallback) == "flex"
     if config.compile == "none" and not flex:
-        return False
+        return None
     if not compile_guard.shown(torch.__version__):
         raise UsageError(
             f"topology.kind=threads would compile from several threads of torch {torch.__version__}, and the compile "
             f"guard has been shown on torch {', '.join(compile_guard.SHOWN)} alone: use topology.kind=processes, or "
             f"compile=none{' and attention=sdpa' if flex else ''}"
         )
-    compile_guard.install()
-    return True
+    return compile_guard.install()

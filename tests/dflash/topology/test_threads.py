@@ -26,6 +26,7 @@ from experiments.dflash.topology.threads import ThreadCrew
 from harness.errors import UsageError, WorkerError
 from harness.run import compile_guard
 from harness.run.events import Recorder
+from harness.run.gate import Gate
 from tests.dflash.tiny_target import random_target
 from tests.dflash.topology.crews import CONFIG, boarded, with_threads
 
@@ -269,7 +270,7 @@ def test_compiling_under_a_torch_that_the_guard_was_not_shown_on_is_refused(monk
 
 def test_the_guard_is_there_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(compile_guard, "install", lambda: done.append("guard"))
+    monkeypatch.setattr(compile_guard, "install", lambda: done.append("guard") or compile_guard.Guard(Gate(), "2.13.0"))
     monkeypatch.setattr(torch, "compile", lambda function, **_: done.append("compile") or function)
     crew = ThreadCrew(replace(SEVERAL, compile="aot_eager"), nowhere())
     assert done == ["guard"]
