@@ -5,7 +5,9 @@ code. All start together, and every result is held against the same mathematics 
 shapes a thread meets a new length every few rounds, each at another moment, so that one compiles again while the
 others call.
 
-What happens is written as it happens, one JSON object a line, because a segfault hides what was only collected:
+Each try is a process of its own (``experiments/tries.py``), forked from one that has imported torch and has done
+nothing else: importing takes longer than a try. What happens is written as it happens, one JSON object a line, because
+a segfault hides what was only collected:
 
     {"event": "started", "torch": "2.11.0+cu130", "note": ""}
     {"event": "tracing error", "thread": 1, "round": 0, "text": "RuntimeError: Detected that ..."}
@@ -19,10 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import faulthandler
-import json
-import os
-import signal
+import importlib
 import sys
 import threading
 import traceback
@@ -37,6 +36,8 @@ import torch.fx._symbolic_trace as symbolic_trace
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
+from experiments.tries import make_tries, say
+
 SEEDS_ERROR = "FX to symbolically trace a dynamo-optimized function"
 """In the RuntimeError of ``torch/_dynamo/eval_frame.py`` that a call raises while another thread traces."""
 
@@ -44,6 +45,12 @@ HEADS, WIDTH, HIDDEN = 2, 16, 32
 LENGTHS = (32, 48)  # positions, or rows of the MLP's input
 STAY = 40  # rounds with one length
 ROUNDS = 240
+
+IMPORTED_BY_COMPILING = {
+    "aot_eager": ("torch._dynamo.backends.debugging", "torch._functorch.aot_autograd"),
+    "inductor": ("torch._inductor.compile_fx", "torch._inductor.codegen.cpp"),
+}
+"""What a first compile imports: here once, before the tries, and not by all threads of each."""
 
 Function = Callable[..., Any]
 Call = Callable[["Sample"], "tuple[Tensor, ...]"]
@@ -55,11 +62,6 @@ class Sample:
 
     inputs: tuple[Tensor, ...]
     expected: tuple[Tensor, ...]
-
-
-def say(event: str, **what: Any) -> None:
-    """Write one line at once, so that nothing of it is lost and no other thread writes into it."""
-    os.write(sys.stdout.fileno(), (json.dumps({"event": event, **what}) + "\n").encode())
 
 
 # --- the work ---------------------------------------------------------------------------------------------------
@@ -222,18 +224,8 @@ class Race:
                 say("wrong result", thread=thread, round=number, text=wrong)
 
 
-def main(argv: Sequence[str]) -> None:
+def race(options: argparse.Namespace) -> None:
     """One try: see the module's first lines."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.race")
-    parser.add_argument("--work", choices=("flex", "flex-backward", "mlp-backward"), default="flex")
-    parser.add_argument("--backend", default="aot_eager")
-    parser.add_argument("--guard", default="none")
-    parser.add_argument("--shapes", choices=("static", "changing"), default="static")
-    parser.add_argument("--threads", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(argv)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)  # sent where it hangs: every thread's stack
     torch.set_num_threads(1)
     torch._dynamo.config.recompile_limit = 1000  # all threads' functions count as one: they share their code
     say("started", torch=torch.__version__, note=install(options.guard))
@@ -250,6 +242,23 @@ def main(argv: Sequence[str]) -> None:
     for thread in threads:
         thread.join()
     say("done", calls=ROUNDS * options.threads)
+
+
+def main(argv: Sequence[str]) -> None:
+    """All tries, one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.race")
+    parser.add_argument("--work", choices=("flex", "flex-backward", "mlp-backward"), default="flex")
+    parser.add_argument("--backend", default="aot_eager")
+    parser.add_argument("--guard", default="none")
+    parser.add_argument("--shapes", choices=("static", "changing"), default="static")
+    parser.add_argument("--threads", type=int, default=3)
+    parser.add_argument("--tries", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds after which a try hangs")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args(argv)
+    for module in IMPORTED_BY_COMPILING[options.backend]:
+        importlib.import_module(module)
+    make_tries(options.tries, options.timeout, lambda: race(options))
 
 
 if __name__ == "__main__":

@@ -150,15 +150,14 @@ def _play(made: Race, runner: Runner) -> None:
     with _progress() as show:
         for index, cell in enumerate(cells, 1):
             tally = Tally(cell)
-            for number in range(1, made.grid.tries + 1):
-                show(view.so_far(tally, made.grid.tries, index, len(cells)))
-                began_at = time.time()
-                verdict, seconds = runner.attempt(cell, number)
-                each = Try(cell, number, verdict, seconds, began_at)
+            show(view.so_far(tally, made.grid.tries, index, len(cells)))
+            for number, (verdict, seconds) in enumerate(runner.attempts(cell), 1):
+                each = Try(cell, number, verdict, seconds, time.time() - seconds)
                 made.add(each)
                 tally.add(each)
                 if verdict.outcome != "passed":
                     err.print(view.failure(each), soft_wrap=True)
+                show(view.so_far(tally, made.grid.tries, index, len(cells)))
             say(view.so_far(tally, made.grid.tries, index, len(cells)))
 
 

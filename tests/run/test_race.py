@@ -18,54 +18,59 @@ from harness.run.race.grid import Grid, Place
 from harness.run.race.outcome import Verdict, judge
 from harness.run.race.record import TRIES, Race, Try
 
+ROOT = Path(__file__).resolve().parents[2]
 SEEDS_LINE = "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function."
 FOUND_STACK = 'File "torch/_dynamo/eval_frame.py", line 7 in call'
 
 STAND_IN = '''
 """Says what a child of a race says, and ends as --guard tells it."""
-import ctypes, faulthandler, json, os, signal, sys, threading, time
+import ctypes, os, signal, sys, threading, time
 
-faulthandler.enable()
+from experiments.tries import make_tries, say
+
 given = dict(option.removeprefix("--").split("=", 1) for option in sys.argv[1:])
-faulthandler.register(signal.SIGUSR1)
-
-def say(event, **what):
-    os.write(1, (json.dumps({"event": event, **what}) + "\\n").encode())
+end = given["guard"]
 
 def deep_inside():
     ctypes.string_at(0)
 
-say("started", torch="9.8.7", note="a remark")
-end = given["guard"]
-if end.startswith("traced"):
-    for number in range(20):
-        say("tracing error", thread=1, round=number, text="" if number else SEEDS_LINE)
-if end.endswith("segfault"):
-    deep_inside()
-if end == "hang":
-    threading.Thread(target=time.sleep, args=(1000,), name="sleeper").start()
-    child = os.fork()
-    time.sleep(1000)
-if end == "abort":
-    os.abort()
-if end == "bus":
-    os.kill(os.getpid(), signal.SIGBUS)
-if end == "raise":
-    raise ValueError("broke at once")
-if end == "error":
-    stack = ["Traceback (most recent call last):", '  File "/a/lib/python3.11/site-packages/torch/x.py", line 1, in f']
-    say("error", thread=0, round=0, text="\\n\\nPrevious Traceback:\\n  line", stack=[*stack, "KeyError: 'x'"])
-if end == "wrong":
-    say("error", thread=0, round=0, text="KeyError: 'x'", stack=[])
-    say("wrong result", thread=2, round=7, text="tensor 0 is off by 1.5")
-if end == "torn":
-    os.write(1, b'{"event": "tracing err')
-    os._exit(0)
-if end == "torn-and-done":
-    os.write(1, b'{"event": "tracing err\\nnoise of a library\\n[1]\\n')
-if end == "silent":
-    sys.exit(3)
-say("done", calls=6)
+def race():
+    say("started", torch="9.8.7", note="a remark")
+    if end.startswith("traced"):
+        for number in range(20):
+            say("tracing error", thread=1, round=number, text="" if number else SEEDS_LINE)
+    if end.endswith("segfault"):
+        deep_inside()
+    if end == "hang":
+        threading.Thread(target=time.sleep, args=(1000,), name="sleeper").start()
+        os.fork()
+        time.sleep(1000)
+    if end == "abort":
+        os.abort()
+    if end == "bus":
+        os.kill(os.getpid(), signal.SIGBUS)
+    if end == "raise":
+        raise ValueError("broke at once")
+    if end == "error":
+        line = '  File "/a/lib/python3.11/site-packages/torch/x.py", line 1, in f'
+        stack = ["Traceback (most recent call last):", line]
+        say("error", thread=0, round=0, text="\\n\\nPrevious Traceback:\\n  line", stack=[*stack, "KeyError: 'x'"])
+    if end == "wrong":
+        say("error", thread=0, round=0, text="KeyError: 'x'", stack=[])
+        say("wrong result", thread=2, round=7, text="tensor 0 is off by 1.5")
+    if end == "torn":
+        os.write(1, b'{"event": "tracing err')
+        os._exit(0)
+    if end == "torn-and-done":
+        os.write(1, b'{"event": "tracing err\\nnoise of a library\\n[1]\\n')
+    if end == "silent":
+        os._exit(3)
+    say("done", calls=6)
+
+if end == "no-torch":
+    raise ImportError("libtorch.so: cannot open shared object file")
+tries = int(given["tries"])
+make_tries(tries - (end == "few"), float(given["timeout"]), race)
 '''.replace("SEEDS_LINE", repr(SEEDS_LINE))
 
 
@@ -73,17 +78,23 @@ say("done", calls=6)
 def runner(tmp_path: Path) -> Runner:
     child = tmp_path / "child.py"
     child.write_text(STAND_IN)
-    grid = Grid((Place("here", "9.8.7"),), ("inductor",), ("none",), ("static",), timeout=20.0)
-    return Runner(grid, {"here": Path(sys.executable)}, tmp_path / "race", tmp_path, (str(child),))
+    grid = Grid((Place("here", "9.8.7"),), ("inductor",), ("none",), ("static",), tries=1, timeout=20.0)
+    return Runner(grid, {"here": Path(sys.executable)}, tmp_path / "race", ROOT, (str(child),))
 
 
 def attempt(runner: Runner, end: str, timeout: float = 20.0) -> Verdict:
     """One real child that ends in this way."""
-    (cell,) = runner.grid.cells()
-    grid = dataclasses.replace(runner.grid, timeout=timeout)
-    verdict, seconds = dataclasses.replace(runner, grid=grid).attempt(dataclasses.replace(cell, guard=end), 1)
-    assert seconds > 0
+    (verdict,) = attempts(runner, end, 1, timeout)
     return verdict
+
+
+def attempts(runner: Runner, end: str, tries: int, timeout: float = 20.0) -> list[Verdict]:
+    """The tries of one cell, all of which end in this way."""
+    (cell,) = runner.grid.cells()
+    grid = dataclasses.replace(runner.grid, tries=tries, timeout=timeout)
+    made = list(dataclasses.replace(runner, grid=grid).attempts(dataclasses.replace(cell, guard=end)))
+    assert all(seconds > 0 for _, seconds in made)
+    return [verdict for verdict, _ in made]
 
 
 def left_behind(runner: Runner) -> list[str]:
@@ -114,7 +125,21 @@ def test_a_segfault_is_told_with_the_stack_of_the_thread_that_died(runner: Runne
     assert verdict.stack[0].startswith("Current thread")
     assert verdict.stack[1].startswith('  File "ctypes/__init__.py"')  # from the package on
     assert "in deep_inside" in verdict.stack[2]
-    assert kept(runner) == ["here-flex-cpu-inductor-static-segfault-001"]
+    (folder,) = (runner.folder / "tries").iterdir()
+    assert folder.name == "here-flex-cpu-inductor-static-segfault"
+    assert {"001.out", "001.err"} <= {path.name for path in folder.iterdir()}
+
+
+def test_each_try_of_a_cell_is_a_process_of_its_own(runner: Runner) -> None:
+    assert [verdict.outcome for verdict in attempts(runner, "segfault", 3)] == ["segfault"] * 3
+    assert [verdict.outcome for verdict in attempts(runner, "none", 3)] == ["passed"] * 3
+
+
+def test_a_cell_whose_process_ends_before_its_tries_says_how(runner: Runner) -> None:
+    (verdict,) = attempts(runner, "no-torch", 3)
+    assert (verdict.outcome, verdict.detail) == ("error", "ImportError: libtorch.so: cannot open shared object file")
+    first, second = attempts(runner, "few", 2)
+    assert (first.outcome, second.outcome) == ("passed", "error")
 
 
 def test_the_seeds_error_is_not_lost_to_the_segfault_that_follows(runner: Runner) -> None:
@@ -131,7 +156,7 @@ def test_a_hang_ends_with_all_that_it_started_and_shows_every_stack(runner: Runn
     verdict = attempt(runner, "hang", timeout=2.0)
     assert verdict.outcome == "hang"
     assert [line.split()[0] for line in verdict.stack if "0x" in line] == ["Thread", "Current"]
-    assert any(line.endswith("in <module>") for line in verdict.stack)
+    assert any(line.endswith("in race") for line in verdict.stack)
     assert left_behind(runner) == []
 
 
@@ -162,14 +187,15 @@ def test_an_interrupted_try_leaves_no_process(runner: Runner) -> None:
     folder = runner.folder.parent
     script = f"""
 import dataclasses, sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from harness.run.race.attempt import Runner
 from harness.run.race.grid import Grid, Place
-grid = Grid((Place("here", "9.8.7"),), ("inductor",), ("hang",), ("static",))
-runner = Runner(grid, {{"here": Path(sys.executable)}}, Path({str(runner.folder)!r}), Path("/"), ({runner.child[0]!r},))
+grid = Grid((Place("here", "9.8.7"),), ("inductor",), ("hang",), ("static",), tries=1)
+folder, root = Path({str(runner.folder)!r}), Path({str(ROOT)!r})
+runner = Runner(grid, {{"here": Path(sys.executable)}}, folder, root, ({runner.child[0]!r},))
 try:
-    runner.attempt(grid.cells()[0], 1)
+    list(runner.attempts(grid.cells()[0]))
 except KeyboardInterrupt:
     sys.exit(77)
 """
@@ -193,7 +219,7 @@ def test_a_child_does_not_outlive_a_harness_that_is_killed(runner: Runner) -> No
             "from pathlib import Path; from harness.run import process\n"
             "process.spawn(sys.argv[3:], Path(sys.argv[2]), dict(os.environ), Path(sys.argv[2]), grace=0.0)\n"
             "os.kill(os.getpid(), signal.SIGKILL)",
-            str(Path(__file__).resolve().parents[2]),
+            str(ROOT),
             str(folder),
             *dataclasses.replace(runner)._argv(dataclasses.replace(cell, guard="hang")),
         ],

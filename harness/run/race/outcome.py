@@ -43,10 +43,10 @@ def judge(code: int | None, stdout: str, stderr: str) -> Verdict:
     The worst decides: a child that died, then a wrong result, another error, the tracing error. A line that the child's
     death tore is passed over; a child that ends well has said so in its last line, or else it is an error too.
     """
-    said = list(_lines(stdout))
-    started = _first(said, "started") or {}
+    lines = list(said(stdout))
+    started = _first(lines, "started") or {}
     common = {
-        "seen": sum(line["event"] == "tracing error" for line in said),
+        "seen": sum(line["event"] == "tracing error" for line in lines),
         "torch": str(started.get("torch", "")),
         "note": str(started.get("note", "")),
     }
@@ -57,21 +57,21 @@ def judge(code: int | None, stdout: str, stderr: str) -> Verdict:
     if code < 0:
         detail = f"{signal.Signals(-code).name}: {_fatal(stderr)}".removesuffix(": ")
         return Verdict("error", detail, stack=_dying_thread(stderr), **common)
-    if wrong := _first(said, "wrong result"):
+    if wrong := _first(lines, "wrong result"):
         return Verdict("wrong result", _text(wrong), **common)
-    if failed := _first(said, "error"):
+    if failed := _first(lines, "error"):
         return Verdict("error", _text(failed), stack=_tail(failed.get("stack", ())), **common)
-    if code or not _first(said, "done"):
-        lines = stderr.strip().splitlines()
-        last = lines[-1] if lines else f"it ended with exit code {code} and without its last word"
-        return Verdict("error", last, stack=_tail(lines), **common)
-    if told := _first(said, "tracing error"):
+    if code or not _first(lines, "done"):
+        written = stderr.strip().splitlines()
+        last = written[-1] if written else f"it ended with exit code {code} and without its last word"
+        return Verdict("error", last, stack=_tail(written), **common)
+    if told := _first(lines, "tracing error"):
         return Verdict("tracing error", _text(told), **common)
     return Verdict("passed", **common)
 
 
-def _lines(stdout: str) -> Iterator[dict[str, Any]]:
-    """The child's lines. Anything else on its standard output is not its word, and neither is a torn line."""
+def said(stdout: str) -> Iterator[dict[str, Any]]:
+    """A child's lines. Anything else on its standard output is not its word, and neither is a torn line."""
     for text in stdout.splitlines():
         try:
             line = json.loads(text)
@@ -81,8 +81,8 @@ def _lines(stdout: str) -> Iterator[dict[str, Any]]:
             yield line
 
 
-def _first(said: Sequence[dict[str, Any]], event: str) -> dict[str, Any] | None:
-    return next((line for line in said if line["event"] == event), None)
+def _first(lines: Sequence[dict[str, Any]], event: str) -> dict[str, Any] | None:
+    return next((line for line in lines if line["event"] == event), None)
 
 
 def _text(line: dict[str, Any]) -> str:
