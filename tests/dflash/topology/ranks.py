@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.distributed_c10d import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its own stub does not re-export it
 
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Dataset
