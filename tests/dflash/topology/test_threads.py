@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -268,12 +269,50 @@ def test_compiling_under_a_torch_that_the_guard_was_not_shown_on_is_refused(monk
     ThreadCrew(SEVERAL, nowhere())  # nothing is compiled, nothing is guarded
 
 
-def test_the_guard_is_there_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def guarded_by(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> Gate:
+    """A guard that patches nothing of this process; ``done`` tells what was done in which order."""
+    gate = Gate()
+
+    def install() -> compile_guard.Guard:
+        done.append("guard")
+        return compile_guard.Guard(gate, torch.__version__)
+
+    def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+        done.append("compile")
+        return function
+
+    monkeypatch.setattr(compile_guard, "install", install)
+    monkeypatch.setattr(torch, "compile", compiled)
+    return gate
+
+
+def test_the_guard_is_there_before_anything_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(compile_guard, "install", lambda: done.append("guard") or compile_guard.Guard(Gate(), "2.13.0"))
-    monkeypatch.setattr(torch, "compile", lambda function, **_: done.append("compile") or function)
-    crew = ThreadCrew(replace(SEVERAL, compile="aot_eager"), nowhere())
-    assert done == ["guard"]
-    crew.board(random_target(), Dataset(*[torch.zeros(1, 1)] * 3, rows_a_step=6, seed=0, digest="d"))
+    guarded_by(monkeypatch, done)
+    crew = boarded(replace(SEVERAL, compile="aot_eager"), tmp_path)
     assert done == ["guard", "compile", "compile"]  # a function for each drafter's thread
     assert crew.facts()["execution.compile.guarded"] is True
+
+
+def test_while_one_compiles_nobody_else_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers, told that it is being traced, mixes the hidden states of all threads: real runs lost theirs so."""
+    gate, compiling, seen = guarded_by(monkeypatch, []), threading.Event(), []
+    real_loss, real_look = experiments.dflash.step.drafter_loss, TargetSide.look
+
+    def compiles(*arguments: Any) -> Any:
+        with gate.writing():
+            compiling.set()
+            time.sleep(0.01)
+            compiling.clear()
+        return real_loss(*arguments)
+
+    def look(*arguments: Any) -> Any:
+        before_it = compiling.is_set()
+        features = real_look(*arguments)
+        seen.append(before_it or compiling.is_set())
+        return features
+
+    monkeypatch.setattr(experiments.dflash.step, "drafter_loss", compiles)
+    monkeypatch.setattr(TargetSide, "look", look)
+    assert boarded(replace(SEVERAL, compile="aot_eager"), tmp_path).train() == ""
+    assert seen == [False] * 10
