@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 
 from experiments.dflash.architectures import on_meta
 from experiments.dflash.config import DFlashConfig
-from experiments.dflash.layout import layout_of
 from experiments.dflash.model import DFlashDrafter, DrafterShape, drafter_shape
 
 
@@ -75,15 +74,15 @@ def shapes(config: DFlashConfig) -> Shapes:
 # --- the target's side -----------------------------------------------------------------------------------
 
 
-def target_memory(s: Shapes, index: int) -> dict[str, int]:
+def target_memory(s: Shapes) -> dict[str, int]:
     """A frozen target and one pass of B rows: every layer's hidden states, as transformers hands them out, then the FFN
-    (gate, up, product) of the layer at work, and logits for every token. ``index`` is its number among the targets."""
+    (gate, up, product) of the layer at work, and logits for every token."""
     hidden = s.drafter.hidden
     return {
         "parameters": s.target_parameters,
         "weights_bytes": s.target_parameters * s.width,
         "activations_bytes": s.tokens * s.width * ((s.target_layers + 1) * hidden + 3 * s.target_ffn),
-        "features_bytes": shares_at_target(s, index) * share_bytes(s),
+        "features_bytes": shares_at_target(s) * share_bytes(s),
         "logits_bytes": s.tokens * s.vocab * s.width,
     }
 
@@ -93,19 +92,9 @@ def share_bytes(s: Shapes) -> int:
     return s.tokens * (s.drafter.features * s.width + 8)
 
 
-def shares_at_target(s: Shapes, index: int) -> int:
-    """Shares on a target's device at most: the one that it makes, or sends, and in ``threads`` those that wait there
-    for their drafters, or are just being copied, out of any ``queue`` + 1 steps that follow each other."""
-    topology = s.config.topology
-    if topology.kind != "threads":
-        return 1
-    layout = layout_of(topology, s.config.train.batch, "")
-    period = len(layout.targets)  # after so many steps the turns are the same again
-    waiting = 0
-    for drafter in range(len(layout.drafters)):
-        its = [layout.share(step, drafter).target == index for step in range(1, period + topology.queue + 1)]
-        waiting += max(sum(its[start : start + topology.queue + 1]) for start in range(period))
-    return waiting + 1
+def shares_at_target(s: Shapes) -> int:
+    """The one that it makes; in ``threads`` also the one before, while that is copied to its drafter."""
+    return 2 if s.config.topology.kind == "threads" else 1
 
 
 def evaluated_bytes(s: Shapes) -> int:
@@ -138,9 +127,8 @@ def gradients_bytes(s: Shapes) -> int:
 
 
 def shares_at_drafter(s: Shapes) -> int:
-    """``processes``: receive buffers for those that may wait, and for the one in use. ``threads``: the one in use while
-    the next one arrives. ``inline``: the one in use, while the target makes the next one."""
-    return {"processes": s.config.topology.queue + 1, "threads": 2, "inline": 1}[s.config.topology.kind]
+    """Those that may wait there, and the one in use. ``inline``: the one in use, while the target makes the next."""
+    return 1 if s.config.topology.kind == "inline" else s.config.topology.queue + 1
 
 
 def borrowed_bytes(s: Shapes) -> int:

@@ -82,7 +82,7 @@ def _parts(s: Shapes, role: str, index: int) -> tuple[dict[str, int], str]:
         parts = drafter_memory(s)
         parts["weights_bytes"] += borrowed_bytes(s)
         return parts, "with the target's embedding and head"
-    parts = target_memory(s, index)
+    parts = target_memory(s)
     if role == "target+drafter":
         return {**parts, **{key: parts.get(key, 0) + value for key, value in drafter_memory(s).items()}}, "takes turns"
     if index == 0:
@@ -113,7 +113,7 @@ def notes(s: Shapes, planned: list[DeviceMemory]) -> list[str]:
         f"a drafter's share of a step: {s.rows} rows of {s.config.data.length} tokens and {s.queries} block positions",
     ]
     if topology.kind != "inline":
-        said.append(f"at most {_counted(topology.queue, 'share')} wait for each drafter: {_WAITING[topology.kind]}")
+        said.append(f"at most {_counted(topology.queue, 'share')} wait for each drafter, on its own device")
     if len(planned) > 1 and not on_gpu:
         said.append("simulated devices share the memory of this machine")
     if topology.nodes > 1:
@@ -129,12 +129,6 @@ def notes(s: Shapes, planned: list[DeviceMemory]) -> list[str]:
                 "lower train.batch, data.length or train.anchors"
             )
     return said
-
-
-_WAITING = {
-    "threads": "on the devices of the targets that made them",
-    "processes": "on its own device, in buffers that are made once",
-}
 
 
 def _counted(count: int, what: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,7 +15,6 @@ from experiments.dflash import plan as module
 from experiments.dflash.architectures import on_meta
 from experiments.dflash.attention import build_mask
 from experiments.dflash.config import DataConfig, DFlashConfig, TrainConfig
-from experiments.dflash.layout import TopologyConfig, layout_of
 from experiments.dflash.memory import (
     borrowed_bytes,
     dense_scores,
@@ -117,7 +115,7 @@ def test_the_buffers_of_a_share_are_as_big_as_planned() -> None:
     buffer = Parcel(2, 128, s.drafter.features, torch.float32).empty(torch.device("cpu"))
     assert buffer.features_BSF.nbytes + buffer.label_BS.nbytes == share_bytes(s)
     assert shares_at_drafter(s) == 3  # a queue of two, and the one in use
-    assert [shares_at_target(s, index) for index in range(5)] == [1] * 5
+    assert shares_at_target(s) == 1
 
 
 def test_gradients_are_one_buffer_and_the_moments_two() -> None:
@@ -143,54 +141,6 @@ def test_what_a_drafter_borrows_is_counted_once(kind: str) -> None:
     assert lent.embedding is not None
     parameters = {id(p): p.nbytes for p in [*lent.embedding.parameters(), *lent.head.parameters()]}
     assert sum(parameters.values()) == borrowed_bytes(shapes(config))
-
-
-@pytest.mark.parametrize(("targets", "drafters", "queue"), [(5, 3, 2), (1, 3, 2), (4, 2, 1), (2, 1, 4), (3, 3, 1)])
-def test_shares_that_wait_at_a_target_are_never_more_than_planned(targets: int, drafters: int, queue: int) -> None:
-    """Threads in every order that their queues allow, drawn many times; the greatest number that is ever seen."""
-    topology = TopologyConfig("threads", _cpus(0, targets), _cpus(targets, targets + drafters), queue)
-    s = shapes(replace(DFlashConfig(), topology=topology, train=TrainConfig(batch=drafters)))
-    seen = [0] * targets
-    for seed in range(60):
-        seen = [max(pair) for pair in zip(seen, _most_held(topology, random.Random(seed)), strict=True)]
-    planned_for = [shares_at_target(s, index) for index in range(targets)]
-    assert all(most <= allowed for most, allowed in zip(seen, planned_for, strict=True))
-    assert max(seen) >= 0.75 * max(planned_for)  # and no much smaller plan would do
-
-
-def _cpus(first: int, end: int) -> str:
-    return ",".join(f"cpu:{number}" for number in range(first, end))
-
-
-def _most_held(topology: TopologyConfig, draw: random.Random, steps: int = 16) -> list[int]:
-    """The most shares that each target's device held at a time. A share is there from its making until it is copied."""
-    layout = layout_of(topology, len(topology.drafter_devices), "")
-    count = len(layout.drafters)
-    todo = [
-        [share for step in range(1, steps + 1) for share in layout.shares_of_target(target.index, step)]
-        for target in layout.targets
-    ]
-    making: list[object] = [None] * len(todo)
-    sent: set[tuple[int, int]] = set()
-    taken, copied, held = [0] * count, [0] * count, [0] * len(todo)
-    most = list(held)
-    while min(copied) < steps:
-        role, index = draw.choice([("target", i) for i in range(len(todo))] + [("drafter", i) for i in range(count)])
-        if role == "target" and todo[index]:
-            share = todo[index][0]
-            if making[index] is None:
-                making[index], held[index] = share, held[index] + 1
-            elif share.step <= taken[share.drafter] + topology.queue:
-                sent.add((share.drafter, share.step))
-                making[index] = todo[index].pop(0) and None
-        elif role == "drafter":
-            if copied[index] < taken[index]:
-                copied[index] += 1
-                held[layout.share(copied[index], index).target] -= 1
-            elif taken[index] == min(copied) and (index, taken[index] + 1) in sent:  # all have taken part in the sum
-                taken[index] += 1
-        most = [max(pair) for pair in zip(most, held, strict=True)]
-    return most
 
 
 @pytest.mark.parametrize("layers", [1, 3])

@@ -82,12 +82,20 @@ class Channel(Generic[T]):
         self._items: dict[int, T] = {}
         self._taken = 0
 
-    def put(self, number: int, item: T, sender: str) -> None:
-        """Send ``item``, once it is one of the next ``size`` to be taken: what comes late always has its place."""
+    def await_place(self, number: int, sender: str) -> None:
+        """Wait until ``number`` is one of the next ``size`` to be taken: what comes late always has its place."""
         with self._room.entered():
-            self._room.wait(lambda: number <= self._taken + self._size, sender, lambda: self._receiver)
+            self._await_place(number, sender)
+
+    def put(self, number: int, item: T, sender: str) -> None:
+        """Send ``item``, once there is a place for it."""
+        with self._room.entered():
+            self._await_place(number, sender)
             self._items[number] = item
             self._room.changed.notify_all()
+
+    def _await_place(self, number: int, sender: str) -> None:
+        self._room.wait(lambda: number <= self._taken + self._size, sender, lambda: self._receiver)
 
     def take(self, sender: str) -> T:
         """The next item, which ``sender`` sends."""

@@ -57,10 +57,12 @@ class ToDrafters:
     name: str
 
     def send(self, share: Share, features: Features, clock: PhaseClock) -> None:
-        """Starts the features on their way, then waits for the drafter to have room."""
-        parcel = self.couriers[share.drafter].send(features)  # only queues, on streams that this clock does not see
+        """Waits for the drafter to have room, and starts the features on their way into it."""
+        channel = self.channels[share.drafter]
         with clock.phase("wait"):
-            self.channels[share.drafter].put(share.step, parcel, self.name)
+            channel.await_place(share.step, self.name)
+        parcel = self.couriers[share.drafter].send(features)  # only queues, on streams that this clock does not see
+        channel.put(share.step, parcel, self.name)
 
 
 class ThreadCrew:
