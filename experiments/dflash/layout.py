@@ -96,6 +96,11 @@ class Seat:
     rank: int
     device: str
 
+    @property
+    def name(self) -> str:
+        """As in "target 2 on cuda:2"."""
+        return f"{self.role} {self.index} on {self.device}"
+
 
 @dataclass(frozen=True)
 class Share:

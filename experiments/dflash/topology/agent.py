@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from experiments.dflash.layout import Layout, Seat, TopologyConfig, layout_of, seat_of, seats_of_a_machine
+from experiments.dflash.layout import Layout, TopologyConfig, layout_of, seat_of, seats_of_a_machine
 from experiments.dflash.topology.devices import check_named, note_simulated
 from harness.errors import HarnessError, UsageError, WorkerError
 from harness.run.events import Recorder
@@ -95,7 +95,7 @@ def why(failures: Mapping[int, ProcessFailure], layout: Layout) -> str:
     rank, first = min(enumerate(seen), key=lambda item: (_follows(item[1][1], item[0]), item[0]))[1]
     word = first.error_file_data
     said = word["message"]["message"] if "kind" in word else ""
-    name = _named(seat_of(layout, rank))
+    name = f"{seat_of(layout, rank).name} (rank {rank})"
     match word.get("kind"):
         case "given up":
             return said
@@ -114,10 +114,6 @@ def _follows(failure: ProcessFailure, place: int) -> int:
     if kind is not None:
         return int(kind == "followed")
     return 2 if failure.exitcode == -signal.SIGTERM and place > 0 else 0
-
-
-def _named(seat: Seat) -> str:
-    return f"{seat.role} {seat.index} on {seat.device} (rank {seat.rank})"
 
 
 def _ended(code: int) -> str:

@@ -23,7 +23,7 @@ from experiments.dflash.target import Target
 from experiments.dflash.topology.channel import Channel, WaitingRoom
 from experiments.dflash.topology.devices import check_named, note_simulated, worker_device
 from experiments.dflash.topology.summing import ThreadSum
-from experiments.dflash.topology.together import Workers, named
+from experiments.dflash.topology.together import Workers
 from experiments.dflash.topology.travel import Courier, CudaRuntime, Parcel
 from harness.errors import UsageError
 from harness.records import Value
@@ -114,7 +114,7 @@ class ThreadCrew:
         layout, patience = self._layout, self._config.topology.patience
         room = WaitingRoom(patience, self._guard.gate.lending) if self._guard else WaitingRoom(patience)
         workers = Workers(room)
-        names = [named(seat) for seat in layout.drafters]
+        names = [seat.name for seat in layout.drafters]
         channels = [Channel[Parcel[torch.cuda.Stream]](room, name, self._config.topology.queue) for name in names]
         for seat, target in zip(layout.targets, (self.target, *self._replicas), strict=True):
             workers.add(seat, self._guarded(partial(self._serve, seat, target, channels, room)))
@@ -142,7 +142,7 @@ class ThreadCrew:
         self._sit_down(seat)
         queue, runtime = self._config.topology.queue, CudaRuntime()
         couriers = [Courier(worker_device(seat.device), device, queue, runtime) for device in self._devices]
-        side, outlet = TargetSide(self._config, target), ToDrafters(channels, couriers, named(seat))
+        side, outlet = TargetSide(self._config, target), ToDrafters(channels, couriers, seat.name)
         serve_features(side, seat, self._layout, self._dataset, outlet, self._recorder, room.closed)
 
     def _draft(
@@ -155,7 +155,7 @@ class ThreadCrew:
         given_up: dict[int, str],
     ) -> None:
         self._sit_down(seat)
-        inlet = FromTargets(channel, [named(target) for target in self._layout.targets])
+        inlet = FromTargets(channel, [target.name for target in self._layout.targets])
         given_up[seat.index] = train_drafter(
             side, seat, self._layout, self._dataset, inlet, reduce, self._recorder, watch
         )

@@ -15,11 +15,6 @@ GRACE_S = 10.0
 """How long is waited for threads to end that have been told to. They do where they next wait for another."""
 
 
-def named(seat: Seat) -> str:
-    """As in "target 2 on cuda:2"."""
-    return f"{seat.role} {seat.index} on {seat.device}"
-
-
 class Workers:
     """A thread for each seat of a training. The training lasts until all its drafters are done, or anybody dies."""
 
@@ -31,7 +26,7 @@ class Workers:
 
     def add(self, seat: Seat, work: Callable[[], None]) -> None:
         """``work`` is done at ``seat`` once all are started."""
-        name = named(seat)
+        name = seat.name
         if seat.role == "drafter":
             self._drafting.add(name)
         # A daemon, so that one stuck in a library does not keep a process that has failed or was interrupted.
