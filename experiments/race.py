@@ -1,9 +1,8 @@
 """Compiles and calls from several threads of one process, the way that kills a trainer: ``harness race`` starts it.
 
-Each thread has a compiled function of its own, as each drafter of a trainer in threads has, over one piece of Python
-code. All start together, and every result is held against the same mathematics without a compiler. With "changing"
-shapes a thread meets a new length every few rounds, each at another moment, so that one compiles again while the
-others call.
+Each thread has a compiled function of its own and compiles it itself, as each drafter of a trainer in threads does. All
+start together, and every result is held against the same mathematics without a compiler. With "changing" shapes a
+thread meets a new length every few rounds, each at another moment, so that one compiles again while the others call.
 
 Each try is a process of its own (``experiments/tries.py``), forked from one that has imported torch and has done
 nothing else: importing takes longer than a try. What happens is written as it happens, one JSON object a line, because
@@ -29,7 +28,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -85,6 +84,18 @@ def attention(query_BHSD: Tensor, key_BHSD: Tensor, value_BHSD: Tensor) -> Tenso
     return out_BHSD
 
 
+def causal_flex_attention(query_BHSD: Tensor, key_BHSD: Tensor, value_BHSD: Tensor) -> Tensor:
+    """What is raced."""
+    out_BHSD: Tensor = flex_attention(query_BHSD, key_BHSD, value_BHSD, score_mod=causal)
+    return out_BHSD
+
+
+def with_own_code(function: Any) -> Function:
+    """``function`` with a code object of its own: Dynamo keeps there what it has compiled, so that each thread compiles
+    for itself, as threads do that have a GPU each."""
+    return FunctionType(function.__code__.replace(), globals(), function.__name__)
+
+
 def mlp(input_RD: Tensor, up_DH: Tensor, down_HD: Tensor) -> Tensor:
     """Two layers: their backward is compiled lazily, when it is first called."""
     out_RD: Tensor = torch.nn.functional.gelu(input_RD @ up_DH) @ down_HD
@@ -113,9 +124,8 @@ def work(name: str, backend: str, device: str) -> tuple[list[Sample], Callable[[
         return Sample(inputs, with_gradients(plain, inputs) if backward else (plain(*inputs),))
 
     def new_call() -> Call:
-        raced: dict[bool, Function] = {True: mlp, False: flex_attention}
-        compiled: Function = torch.compile(raced[name == "mlp-backward"], backend=backend, dynamic=False)
-        function: Function = compiled if name == "mlp-backward" else lambda *qkv: compiled(*qkv, score_mod=causal)
+        raced: Function = mlp if name == "mlp-backward" else causal_flex_attention
+        function: Function = torch.compile(with_own_code(raced), backend=backend, dynamic=False)
         if backward:
             return lambda given: with_gradients(function, given.inputs)
         return lambda given: (function(*given.inputs),)
@@ -260,7 +270,6 @@ def race(options: argparse.Namespace) -> None:
     """One try: see the module's first lines."""
     torch.set_num_threads(1)
     keep_fake_device()
-    torch._dynamo.config.recompile_limit = 1000  # all threads' functions count as one: they share their code
     say("started", torch=torch.__version__, note=install(options.guard))
     samples, new_call = work(options.work, options.backend, options.device)
     calls = [new_call() for _ in range(options.threads)]
