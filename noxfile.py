@@ -5,6 +5,7 @@ Run as a script, it sets up its own pinned nox first; ``nox -s TASK`` is the sam
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -98,6 +99,27 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu(session: nox.Session) -> None:
+    """Test and measure what only a GPU runs: -- [PYTEST ARGS]. Without a GPU it builds nothing and ends with code 2."""
+    if not _has_gpu(session):
+        sys.stderr.write("no GPU here: nothing was tested\n")
+        sys.exit(2)
+    with_dev = ("tests/gpu/with_dev.py", str(venvs.ensure("dev").site_packages))
+    _run(session, "cu130", *with_dev, "pytest", "-m", "gpu", "-W", "default", "tests/gpu", *session.posargs)
+    _run(session, "cu130", *with_dev, "benchmarks.gpu")
+
+
+def _has_gpu(session: nox.Session) -> bool:
+    """Whether the driver knows a card. Only where there is a driver is an environment needed to ask it."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    asked = "import sys; from harness.pin import gpus\nwith gpus.opened() as found: sys.exit(not found.cards)"
+    return subprocess.call([_python(session, "harness"), "-c", asked]) == 0
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
     _run(session, "dev", "-m", "ruff", "check", ".")
@@ -113,7 +135,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what the harness itself costs: -- [NAME ...] of benchmarks/; all of them without a name."""
-    found = sorted(path.stem for path in Path("benchmarks").glob("[!_]*.py"))
+    """Measure what the harness itself costs: -- [NAME ...] of benchmarks/; without a name all, but for gpu's."""
+    found = sorted(path.stem for path in Path("benchmarks").glob("[!_]*.py") if path.stem != "gpu")
     for name in session.posargs or found:
         _run(session, "dev", "-m", f"benchmarks.{name}")
