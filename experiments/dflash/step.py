@@ -27,8 +27,8 @@ from experiments.dflash.model import DFlashDrafter, drafter_shape
 from experiments.dflash.optim import Gradients, guarded_step, learning_rate, make_optimizer
 from experiments.dflash.target import Borrowed, Target, document_positions
 
-Reduce = Callable[[Tensor, PhaseClock], None]
-"""Makes a tensor the sum of it over all drafters, in place, the same bits on each; times itself on the clock."""
+Reduce = Callable[[Tensor], None]
+"""Makes a tensor the sum of it over all drafters, in place, the same bits on each."""
 
 # --- what a step works with ------------------------------------------------------------------------------
 
@@ -168,7 +168,8 @@ def drafter_step(
             torch.autograd.backward(loss.total)
             gradients.note(loss.total, loss.weight, loss.matched, loss.blocks)
     if reduce is not None:
-        reduce(gradients.flat, clock)
+        with clock.phase("communication"):  # with the wait for the slowest drafter: "wait" is for the other role alone
+            reduce(gradients.flat)
     lr = learning_rate(step, train)
     with clock.phase("optimizer"):
         norm, skipped = guarded_step(side.optimizer, gradients, lr, train.clip)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from experiments.dflash.attention import choose_attention
-from experiments.dflash.clock import PhaseClock
 from experiments.dflash.compiling import CompileWatch
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Dataset
@@ -168,10 +167,8 @@ class ProcessCrew:
         inlet.close()
         return _Ended(given_up, weights_digest(side.drafter), [])
 
-    def _sum(self, flat: Tensor, clock: PhaseClock) -> None:
-        with talking(), clock.phase("wait"):  # until the slowest has come
-            dist.all_reduce(torch.zeros(1, device=self._device), group=self._drafters)
-        with talking(), clock.phase("communication"):
+    def _sum(self, flat: Tensor) -> None:
+        with talking():
             dist.all_reduce(flat, group=self._drafters)
 
     def _conclude(self, mine: _Ended, ahead: float) -> str:

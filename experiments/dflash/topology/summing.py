@@ -8,7 +8,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from experiments.dflash.clock import PhaseClock
 from experiments.dflash.step import Reduce
 from experiments.dflash.topology.channel import WaitingRoom
 
@@ -52,13 +51,11 @@ class ThreadSum:
         """The sum as drafter number ``index`` takes part in it."""
         return partial(self._reduce, index)
 
-    def _reduce(self, index: int, buffer: Tensor, clock: PhaseClock) -> None:
-        with clock.phase("wait"):
-            self._buffers[index] = buffer
-            self._handed_in.meet(index, buffer.device)
-        with clock.phase("communication"):
-            self._sum_slice(index, buffer)
-            self._summed.meet(index, buffer.device)
+    def _reduce(self, index: int, buffer: Tensor) -> None:
+        self._buffers[index] = buffer
+        self._handed_in.meet(index, buffer.device)
+        self._sum_slice(index, buffer)
+        self._summed.meet(index, buffer.device)
 
     def _sum_slice(self, index: int, own: Tensor) -> None:
         buffers = [buffer for buffer in self._buffers if buffer is not None]
