@@ -18,11 +18,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def _torch_as_before() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def _nothing_compiled() -> Iterator[None]:
     yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
     torch.compiler.reset()
 
 

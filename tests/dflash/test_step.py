@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,14 +32,6 @@ CONFIG = DFlashConfig(
     device="cpu",
     threads=1,
 )
-
-
-@pytest.fixture(autouse=True)
-def _torch_as_before() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def make_dataset(learn: bool = True) -> Dataset:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -25,14 +24,6 @@ from tests.dflash.topology.crews import CONFIG, make_dataset
 from tests.dflash.topology.ranks import trained, with_processes
 
 NOISY = replace(CONFIG, train=replace(CONFIG.train, feature_noise=0.1))
-
-
-@pytest.fixture(autouse=True)
-def _torch_as_before() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def alone(folder: Path, config: DFlashConfig = NOISY) -> tuple[list[tuple[float, float]], dict[str, torch.Tensor]]:

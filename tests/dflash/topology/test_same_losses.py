@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -27,14 +26,6 @@ from tests.dflash.tiny_target import random_target
 from tests.dflash.topology.crews import CONFIG, make_dataset, with_threads
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(autouse=True)
-def _torch_as_before() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def losses(folder: Path, config: DFlashConfig) -> dict[str, list[tuple[float, float]]]:

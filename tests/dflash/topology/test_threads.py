@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,6 @@ pytestmark = pytest.mark.timeout(120)  # a hang; each takes a second
 
 SEVERAL = with_threads(3, 2)  # targets on cpu:0 to cpu:2, drafters on cpu:3 and cpu:4
 LONG = replace(SEVERAL, train=replace(SEVERAL.train, steps=100_000))
-
-
-@pytest.fixture(autouse=True)
-def _torch_as_before() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
