@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 
 from harness.errors import EnvironmentFault
-from harness.run.gate import Gate, Hall, Stats
+from harness.run.gate import Gate, Hall, Seat, Stats
 
 SHOWN = ("2.10.0", "2.11.0", "2.13.0", "2.14.1")
 """The versions of torch on which the guard has been shown to hold: docs/compile-threads.md."""
@@ -150,13 +150,11 @@ class _CompileLock:
         self._mine = threading.local()
 
     def acquire(self) -> bool:
-        writing = self._gate.writing()
-        writing.__enter__()
-        self._stack().append(writing)
+        self._stack().append(self._gate.begin_write())
         return True
 
     def release(self) -> None:
-        self._stack().pop().__exit__(None, None, None)
+        self._gate.end_write(self._stack().pop())
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -166,10 +164,10 @@ class _CompileLock:
     ) -> None:
         self.release()
 
-    def _stack(self) -> list[AbstractContextManager[None]]:
+    def _stack(self) -> list[Seat]:
         if not hasattr(self._mine, "stack"):
             self._mine.stack = []
-        stack: list[AbstractContextManager[None]] = self._mine.stack
+        stack: list[Seat] = self._mine.stack
         return stack
 
 

@@ -153,11 +153,11 @@ class Gate:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Be alone but for those who work for this thread. Ends as a reader again where it was one, without waiting."""
-        nested = self._begin_write()
+        nested = self.begin_write()
         try:
             yield
         finally:
-            self._end_write(nested)
+            self.end_write(nested)
 
     def only_waits(self) -> bool:
         """Whether this thread has nothing to lend, so that ``lending`` would change nothing."""
@@ -187,19 +187,16 @@ class Gate:
     def _admit(self, seat: Seat) -> Seat:
         """A seat for the read that ``seat`` has counted; ``changed`` orders it against every writer."""
         with self.changed:
-            seat.depth = 0
+            seat.depth = 0  # an interrupt while it waits leaves it so: there was no read
             self._tell()
-            try:
-                self._wait(seat, "call compiled code", lambda: self._open(self._mine(seat).hall))
-            except BaseException:
-                seat.depth = 1  # the caller counts it out
-                raise
+            self._wait(seat, "call compiled code", lambda: self._open(self._mine(seat).hall))
             mine = self._mine(seat)
             mine.depth = 1
             self._here.seat = mine
             return mine
 
-    def _begin_write(self) -> Seat:
+    def begin_write(self) -> Seat:
+        """The seat in a hall of this thread's own, for ``end_write``."""
         with self.changed:
             seat = self._mine(self._here.seat)
             hall, kept = seat.hall, seat.depth
@@ -222,7 +219,8 @@ class Gate:
                 self._stats = replace(self._stats, compiles=self._stats.compiles + 1)
             return nested
 
-    def _end_write(self, nested: Seat) -> None:
+    def end_write(self, nested: Seat) -> None:
+        """Leave the hall that ``begin_write`` gave, once all who work there are done."""
         seat, hall = nested.outer, nested.hall
         assert seat is not None
         with self.changed:
