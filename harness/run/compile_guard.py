@@ -63,6 +63,7 @@ _installing = threading.Lock()
 def install() -> Guard:
     """Guard this process, once; later calls return the same guard. Functions compiled before it are not guarded.
 
+    To be called from a thread that outlives those that compile, as the main thread does: see ``_keep_fake_device``.
     Warns where the guard has not been shown on this torch. Raises EnvironmentFault, with nothing patched, where this
     torch has not got the places that it holds on to.
     """
@@ -76,6 +77,7 @@ def install() -> Guard:
                 )
             gate = Gate(_lent)
             _patch(gate)
+            _keep_fake_device()
             _installed.append(Guard(gate, torch.__version__))
         return _installed[0]
 
@@ -130,6 +132,18 @@ def _patch(gate: Gate) -> None:
             if place.everywhere:
                 _replace_imported(old, new, place.name)
     os.register_at_fork(after_in_child=gate.forget_others)
+
+
+def _keep_fake_device() -> None:
+    """Let torch's stand-in for a missing GPU belong to this thread.
+
+    A CUDA build without a GPU makes one in the thread that traces first. Up to torch 2.11 it is freed when that thread
+    ends, and whoever traces next dies of it, also where no two threads ever ran at once (pytorch#178950).
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        pass
 
 
 def _replace_imported(old: object, new: object, name: str) -> None:
