@@ -77,7 +77,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "harness.commands": ("harness",),
     "harness.cli": ("harness.errors",),
     "experiments": (*BASE, "harness.run.events", "harness.run.compile_guard", "experiments"),
-    "experiments.race": ("harness.run.compile_guard",),
+    "experiments.race": ("experiments.tries", "harness.run.compile_guard"),
 }
 
 STANDARD_LIBRARY_ONLY = (
@@ -96,6 +96,7 @@ STANDARD_LIBRARY_ONLY = (
     "harness.pin.image.inside",
     "experiments.recipes",
     "experiments.toy",
+    "experiments.tries",
     "experiments.dflash.config",
 )
 

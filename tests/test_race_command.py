@@ -26,15 +26,20 @@ Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[1]
 
 STAND_IN = """
-import json, os, signal, sys, time
+import os, signal, sys, time
+from experiments.tries import make_tries, say
 given = dict(option.removeprefix("--").split("=", 1) for option in sys.argv[1:])
-print(json.dumps({"event": "started", "torch": "2.13.0+cpu"}), flush=True)
-if given["guard"] == "none":
-    print(json.dumps({"event": "tracing error", "thread": 0, "round": 0, "text": "RuntimeError: told"}), flush=True)
-    os.kill(os.getpid(), signal.SIGSEGV)
-if given["guard"] == "shim":
-    time.sleep(1000)
-print(json.dumps({"event": "done"}), flush=True)
+
+def work():
+    say("started", torch="2.13.0+cpu")
+    if given["guard"] == "none":
+        say("tracing error", thread=0, round=0, text="RuntimeError: told")
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if given["guard"] == "shim":
+        time.sleep(1000)
+    say("done")
+
+make_tries(int(given["tries"]), float(given["timeout"]), work)
 """
 
 
@@ -105,7 +110,7 @@ def test_mlflow_that_is_away_costs_a_warning(capfd: Capture, monkeypatch: pytest
 
 def test_ctrl_c_ends_the_child_and_shows_what_was_done(capfd: Capture) -> None:
     def press() -> None:
-        while not (begun := list((places().state / "races").glob("*/tries/*-shim-001/stdout.log"))):
+        while not (begun := list((places().state / "races").glob("*/tries/*-shim/001.out"))):
             time.sleep(0.05)
         assert begun
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
