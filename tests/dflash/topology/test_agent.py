@@ -160,7 +160,9 @@ def test_whoever_dies_of_whatever_and_whenever_is_named(tmp_path: Path, dies: st
 
 @pytest.mark.slow
 def test_a_wrong_request_that_only_a_rank_can_see_is_one_line(tmp_path: Path) -> None:
-    assert ended(tmp_path, DIE="1 usage loading") == (2, "device=none is no device", "")
+    code, reason, stderr = ended(tmp_path, DIE="1 usage loading")
+    assert (code, reason) == (2, "device=none is no device")
+    assert {line.partition(": ")[2] for line in stderr.splitlines()} <= {"rank 1: device=none is no device"}  # no stack
 
 
 @pytest.mark.slow
