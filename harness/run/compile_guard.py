@@ -14,29 +14,31 @@ they compile inside.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 
 from harness.errors import EnvironmentFault
-from harness.run.gate import Gate, Hall, Seat, Stats
+from harness.run.compile_hooks import (
+    CompileLock,
+    Dynamic,
+    alone_within,
+    guarded_backward,
+    guarded_decorator,
+    lending,
+    lent,
+)
+from harness.run.gate import Gate, Stats
 
 SHOWN = ("2.10.0", "2.11.0", "2.13.0", "2.14.1")
 """The versions of torch on which the guard has been shown to hold: docs/compile-threads.md."""
-
-_LENT = "harness.compile_guard.hall"
-"""Under this name autograd's threads inherit, from who called backward, the hall of the compile that they work for."""
 
 
 def shown(version: str) -> bool:
@@ -75,7 +77,7 @@ def install() -> Guard:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-            gate = Gate(_lent)
+            gate = Gate(lent)
             _patch(gate)
             _keep_fake_device()
             _installed.append(Guard(gate, torch.__version__))
@@ -98,17 +100,20 @@ def _places(gate: Gate) -> list[_Place]:
     from torch._dynamo import convert_frame, eval_frame
     from torch.autograd import function, graph
 
-    alone, alone_within = functools.partial(_alone, gate), functools.partial(_alone_within, gate)
+    within = functools.partial(alone_within, gate)
+    dynamic = Dynamic(getattr(eval_frame, "make_set_enable_dynamic", None))
+    lock = CompileLock(gate, dynamic)
     return [
-        _Place(convert_frame, "compile_lock", lambda _: _CompileLock(gate), everywhere=True),
-        _Place(convert_frame, "_fullgraph_capture_frame", alone),  # export and ahead-of-time compiling
+        _Place(convert_frame, "compile_lock", lambda _: lock, everywhere=True),
+        _Place(convert_frame, "_fullgraph_capture_frame", lock.around),  # export and ahead-of-time compiling
+        _Place(eval_frame, "make_set_enable_dynamic", lambda _: dynamic),
         # The outermost of the contexts around the lazily compiled backward; it is used for nothing else there.
-        _Place(runtime_wrappers, "tracing", alone_within),
-        _Place(hops, "_set_compilation_env", alone_within, everywhere=True),  # flex_attention and its like, eagerly
-        _Place(torch.fx.Tracer, "trace", alone),
-        _Place(eval_frame._TorchDynamoContext, "__call__", functools.partial(_guarded_decorator, gate)),
-        _Place(function.FunctionMeta, "__init__", functools.partial(_guarded_backward, gate)),
-        _Place(graph, "_engine_run_backward", functools.partial(_lending, gate), everywhere=True),
+        _Place(runtime_wrappers, "tracing", within),
+        _Place(hops, "_set_compilation_env", within, everywhere=True),  # flex_attention and its like, eagerly
+        _Place(torch.fx.Tracer, "trace", lock.around),
+        _Place(eval_frame._TorchDynamoContext, "__call__", functools.partial(guarded_decorator, gate)),
+        _Place(function.FunctionMeta, "__init__", functools.partial(guarded_backward, gate)),
+        _Place(graph, "_engine_run_backward", functools.partial(lending, gate), everywhere=True),
     ]
 
 
@@ -122,7 +127,7 @@ def _patch(gate: Gate) -> None:
             f"the compile guard does not fit torch {torch.__version__}, which has no {', '.join(missing)}; "
             f"it fits {', '.join(SHOWN)}"
         )
-    for module in ("harness.run.gate", "harness.run.compile_guard"):
+    for module in ("harness.run.gate", "harness.run.compile_hooks", "harness.run.compile_guard"):
         trace_rules.add(module)  # Dynamo must not compile the guard itself
     with convert_frame.compile_lock:  # a compile that runs now ends first
         for place in places:
@@ -150,137 +155,6 @@ def _replace_imported(old: object, new: object, name: str) -> None:
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("torch.") and vars(module).get(name) is old:
             setattr(module, name, new)
-
-
-class _CompileLock:
-    """Stands where torch has its ``compile_lock``, for the same work, known by the chain of calls.
-
-    torch's is an RLock, which knows threads: whoever took the gate after it would wait for one who waits for it, and an
-    autograd thread that compiles for a caller who compiles would wait for that caller.
-    """
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-        self._mine = threading.local()
-
-    def acquire(self) -> bool:
-        self._stack().append(self._gate.begin_write())
-        return True
-
-    def release(self) -> None:
-        self._gate.end_write(self._stack().pop())
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.release()
-
-    def _stack(self) -> list[Seat]:
-        if not hasattr(self._mine, "stack"):
-            self._mine.stack = []
-        stack: list[Seat] = self._mine.stack
-        return stack
-
-
-def _alone(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        with gate.writing():
-            return function(*args, **kwargs)
-
-    return alone
-
-
-def _alone_within(gate: Gate, context: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
-    @functools.wraps(context)
-    @contextlib.contextmanager
-    def alone_within(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        with gate.writing(), context(*args, **kwargs) as value:
-            yield value
-
-    return alone_within
-
-
-def _guarded_decorator(gate: Gate, decorate: Callable[..., Any]) -> Callable[..., Any]:
-    """``_TorchDynamoContext.__call__``, which makes the function that is called in place of the user's."""
-
-    @functools.wraps(decorate)
-    def guarded_decorator(self: Any, fn: Any) -> Any:
-        made = decorate(self, fn)
-        # A module comes back as an OptimizedModule, whose forward was made by this very method; a class as itself.
-        if isinstance(made, torch.nn.Module | type):
-            return made
-        reader: Any = gate.reads(made)
-        reader._torchdynamo_wrapper_id = id(reader)  # how torch tells its wrapper from a copy by functools.wraps
-        return reader
-
-    return guarded_decorator
-
-
-def _guarded_backward(gate: Gate, initialise: Callable[..., None]) -> Callable[..., None]:
-    """The metaclass of autograd functions. AOTAutograd makes one for each graph; its ``backward`` is compiled code."""
-
-    @functools.wraps(initialise)
-    def guarded_backward(cls: Any, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
-        if "_aot_id" in attributes and "compiled_bw" in attributes:
-            cls.backward = staticmethod(gate.reads(cls.backward))
-        initialise(cls, name, bases, attributes)
-
-    return guarded_backward
-
-
-def _lending(gate: Gate, engine: Callable[..., Any]) -> Callable[..., Any]:
-    """The entry of autograd's engine. On CUDA its threads run the backward, and compile it, while the caller waits."""
-
-    @functools.wraps(engine)
-    def lending(*args: Any, **kwargs: Any) -> Any:
-        if gate.only_waits():
-            return engine(*args, **kwargs)
-        with gate.lending() as hall, _inherited(hall):
-            return engine(*args, **kwargs)
-
-    return lending
-
-
-@contextlib.contextmanager
-def _inherited(hall: Hall | None) -> Iterator[None]:
-    """Let autograd's threads find ``hall``, and need none of them that they do not need.
-
-    The thread of a device is one for all callers: it may be waiting, as a reader, for the very writer that would wait
-    for it here. So a writer's backward runs on the writer's thread, as AOTAutograd's own does; only one that is
-    nested deeply leaves it, to a thread of the engine's that waits for nobody.
-    """
-    if hall is None:
-        yield
-        return
-    before = _lent()
-    _stash(hall)
-    try:
-        with torch.autograd.set_multithreading_enabled(False):
-            yield
-    finally:
-        _stash(before)
-
-
-def _stash(hall: Hall | None) -> None:
-    if not hasattr(torch._C, "_remove_obj_from_tls"):
-        # Before 2.13 torch keeps a reference that it did not take, and gives it back: this is the one that it gives.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(hall))
-        torch._C._stash_obj_in_tls(_LENT, hall)
-    elif (
-        hall is None
-    ):  # a thread must not end with anything there: it would wait for the GIL (autograd/graph.py of 2.14)
-        torch._C._remove_obj_from_tls(_LENT)
-    else:
-        torch._C._stash_obj_in_tls(_LENT, hall)
-
-
-def _lent() -> Hall | None:
-    hall: Hall | None = torch._C._get_obj_in_tls(_LENT) if torch._C._is_key_in_tls(_LENT) else None
-    return hall
 
 
 if __name__ == "__main__":

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+
+from harness.run.compile_hooks import CompileLock, Dynamic
+from harness.run.gate import Gate
 
 ROOT = Path(__file__).resolve().parents[2]
 WATCHDOG_S = 240  # a deadlock; importing torch takes seconds, the rest none
@@ -77,6 +82,61 @@ assert [str(one.message)[:58] for one in said] == ["the compile guard has not be
 def test_it_is_installed_once_and_whole_or_not_at_all() -> None:
     done = python("-c", INSTALLED)
     assert done.returncode == 0, done.stderr
+
+
+# --- what a call asks of the compiler ---------------------------------------------------------------------
+
+
+class Process:
+    """Stands for torch's settings up to 2.11: one value, which a call sets and puts back."""
+
+    def __init__(self) -> None:
+        self.dynamic: bool | None = None
+
+    def make(self, enable: bool) -> Callable[[], Callable[[], None]]:
+        def enter() -> Callable[[], None]:
+            before, self.dynamic = self.dynamic, enable
+            return lambda: setattr(self, "dynamic", before)
+
+        return enter
+
+
+def overlapped(make: Callable[[bool], Callable[[], Callable[[], None]]], seen: Callable[[], object]) -> list[object]:
+    """What the first of two calls sees, and what is left, where the second begins in it and ends after it."""
+    begun = threading.Barrier(2, timeout=WATCHDOG_S)
+    first_ended = threading.Event()
+    found: list[object] = []
+
+    def second() -> None:
+        end = make(True)()
+        begun.wait()
+        assert first_ended.wait(WATCHDOG_S)
+        end()
+
+    end = make(False)()
+    thread = threading.Thread(target=second, daemon=True)
+    thread.start()
+    begun.wait()
+    found.append(seen())
+    end()
+    first_ended.set()
+    thread.join(WATCHDOG_S)
+    assert not thread.is_alive()
+    return found
+
+
+def test_a_thread_compiles_as_it_asked_and_leaves_nothing_behind() -> None:
+    alone = Process()
+    assert overlapped(alone.make, lambda: alone.dynamic) == [True]  # not what it asked for
+    assert alone.dynamic is False  # and nobody is left who would put it back
+
+    guarded = Process()
+    dynamic = Dynamic(guarded.make)
+    lock = CompileLock(Gate(), dynamic)
+    assert overlapped(dynamic, lock.around(lambda: guarded.dynamic)) == [False]
+    assert guarded.dynamic is None
+    with lock:
+        assert guarded.dynamic is None  # nobody asks any more
 
 
 # --- between compiles and calls --------------------------------------------------------------------------
