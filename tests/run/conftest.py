@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from harness.pin.caches import VARIABLES
 from harness.places import Places
 from harness.records import BuiltEnvironment
+from tests.run.gate_crew import Crew
 from tests.watcher import Watcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,3 +38,10 @@ def where(tmp_path: Path) -> Places:
 @pytest.fixture(scope="session")
 def here() -> BuiltEnvironment:
     return BuiltEnvironment("", Path(sys.executable), Path(sysconfig.get_path("purelib")))
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    crew = Crew()
+    yield crew
+    crew.join()
