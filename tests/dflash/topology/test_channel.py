@@ -60,26 +60,25 @@ def test_who_sends_too_far_ahead_waits_and_no_more_than_size_are_held() -> None:
 
 
 def test_who_waits_too_long_says_for_whom_the_others_wait() -> None:
-    """Another try where a busy machine let the second thread begin too late."""
-
-    def complaint() -> str:
-        room = WaitingRoom(0.2)
-        channel = Channel[int](room, "drafter 1", 1)
-        others: list[Future[None]] = []
-
-        def begin_another() -> bool:
-            if not others:
-                others.append(in_thread(lambda: void(channel.take("drafter 0"))))
-            return False
-
-        with pytest.raises(WorkerError) as waited, room.changed:
-            room.wait(begin_another, "drafter 0", lambda: "target 3")
-        with pytest.raises(WorkerError, match=r"^drafter 1 has waited 0\.2 s for drafter 0: "):
-            others[0].result(30)
-        return str(waited.value)
-
+    room = WaitingRoom(30)  # of the other, who must outlast the one that gives up
+    channel = Channel[int](room, "drafter 1", 1)
+    other = in_thread(lambda: void(channel.take("drafter 0")))
+    while not room._waits:
+        threading.Event().wait(0.001)
+    room._patience = 0.2
+    with pytest.raises(WorkerError) as waited, room.changed:
+        room.wait(lambda: False, "drafter 0", lambda: "target 3")
     expected = "drafter 0 has waited 0.2 s for target 3 (drafter 1 waits for drafter 0): see what keeps it"
-    assert any(complaint().startswith(expected) for _ in range(20))
+    assert str(waited.value).startswith(expected)
+    room.close()
+    with pytest.raises(Stopped):
+        other.result(30)
+
+
+def test_one_that_waits_too_long_alone_says_for_whom() -> None:
+    channel = Channel[int](WaitingRoom(0.2), "drafter 1", 1)
+    with pytest.raises(WorkerError, match=r"^drafter 1 has waited 0\.2 s for drafter 0: "):
+        channel.take("drafter 0")
 
 
 @pytest.mark.parametrize("repeat", range(5))
