@@ -95,9 +95,9 @@ def random_dataset(config: DFlashConfig) -> Dataset:
 
 def train(config: DFlashConfig, recorder: Recorder) -> str:
     """A training by the trainer's own crew."""
-    with crew(settled(config)[0], recorder) as team:
-        team.board(team.make(lambda: random_target(config)), team.make(lambda: random_dataset(config)))
-        return team.train()
+    team = crew(settled(config)[0], recorder)
+    team.board(team.make(lambda: random_target(config)), team.make(lambda: random_dataset(config)))
+    return team.train()
 
 
 def measure(name: str, config: DFlashConfig, folder: Path) -> Measured:

@@ -104,8 +104,12 @@ class Seat:
 
 @dataclass(frozen=True)
 class Share:
-    """What one drafter trains on in one step, from 1: ``rows`` of the step's batch, whose features ``target`` makes."""
+    """What one drafter trains on in one step, from 1: ``rows`` of the step's batch, whose features ``target`` makes.
 
+    ``turn`` is its number over all steps and drafters, from 0.
+    """
+
+    turn: int
     step: int
     drafter: int
     target: int
@@ -125,7 +129,7 @@ class Layout:
         count = len(self.drafters)
         rows = self.batch // count
         turn = (step - 1) * count + drafter
-        return Share(step, drafter, turn % len(self.targets), range(drafter * rows, (drafter + 1) * rows))
+        return Share(turn, step, drafter, turn % len(self.targets), range(drafter * rows, (drafter + 1) * rows))
 
     def shares_of_target(self, target: int, step: int) -> Iterator[Share]:
         """Those of ``step`` that target number ``target`` makes the features for, in the order in which it does."""

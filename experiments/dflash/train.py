@@ -49,18 +49,18 @@ def main() -> int:
 def run(config: DFlashConfig, recorder: Recorder) -> str:
     """A whole run. Returns why it failed, or "" where it did not."""
     config, slower = settled(config)
-    with crew(config, recorder) as team:
-        target = team.make(lambda: load_target(config, recorder))
-        dataset = team.make(lambda: load_data(config, target, recorder))
-        team.board(target, dataset)
-        flex = team.facts()["execution.attention.used"] == "flex"
-        warn = partial(recorder.note, level="warning")
-        with DenseWatch(config.attention_fallback, warn) if flex else nullcontext():
-            if not team.leads:
-                return team.train()
-            if slower:
-                recorder.note(slower, level="warning")
-            return lead(team, config, dataset, recorder)
+    team = crew(config, recorder)
+    target = team.make(lambda: load_target(config, recorder))
+    dataset = team.make(lambda: load_data(config, target, recorder))
+    team.board(target, dataset)
+    flex = team.facts()["execution.attention.used"] == "flex"
+    warn = partial(recorder.note, level="warning")
+    with DenseWatch(config.attention_fallback, warn) if flex else nullcontext():
+        if not team.leads:
+            return team.train()
+        if slower:
+            recorder.note(slower, level="warning")
+        return lead(team, config, dataset, recorder)
 
 
 def settled(config: DFlashConfig) -> tuple[DFlashConfig, str]:

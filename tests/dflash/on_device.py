@@ -45,9 +45,9 @@ def dataset() -> Dataset:
 def trained(device: str, folder: Path, config: DFlashConfig = CONFIG) -> list[dict[str, Any]]:
     """The events of a whole inline training on ``device``."""
     folder.mkdir()
-    with InlineCrew(settled(replace(config, device=device))[0], Recorder(folder, 0.0)) as crew:
-        crew.board(random_target(), dataset())
-        assert crew.train() == ""
+    crew = InlineCrew(settled(replace(config, device=device))[0], Recorder(folder, 0.0))
+    crew.board(random_target(), dataset())
+    assert crew.train() == ""
     return read(folder)
 
 

@@ -22,9 +22,10 @@ from experiments.dflash.step import fresh_drafter, row_generator
 from experiments.dflash.topology.inline import InlineCrew
 from experiments.dflash.train import save_drafter, settled
 from harness.run.events import Recorder
-from tests.dflash.tiny_target import VOCAB, random_target
+from tests.dflash.tiny_target import make_dataset, random_target
 
 CPU = torch.device("cpu")
+ROWS = 2  # a step
 CONFIG = DFlashConfig(
     model=ModelConfig(layers=2, block_size=4, target_layer_ids="0"),
     train=TrainConfig(steps=6, batch=2, anchors=3, chunk_blocks=2),
@@ -32,14 +33,6 @@ CONFIG = DFlashConfig(
     device="cpu",
     threads=1,
 )
-
-
-def make_dataset(learn: bool = True) -> Dataset:
-    """Eight rows of twelve: two documents each, two places of padding at the end."""
-    ids = torch.randint(1, VOCAB - 1, (8, 12), generator=torch.Generator().manual_seed(0))
-    document = torch.tensor([[0] * 6 + [1] * 4 + [-1] * 2]).repeat(8, 1)
-    loss_mask = (document >= 0) & learn
-    return Dataset(ids, loss_mask, document, rows_a_step=2, seed=0, digest="d")
 
 
 def recorded(tmp_path: Path) -> Recorder:
@@ -54,9 +47,9 @@ def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
 
 def trained(config: DFlashConfig, recorder: Recorder, dataset: Dataset | None = None) -> tuple[InlineCrew, str]:
     """A whole training of a random target's drafter on one device, and why it was given up."""
-    with InlineCrew(settled(config)[0], recorder) as crew:
-        crew.board(random_target(), dataset or make_dataset())
-        return crew, crew.train()
+    crew = InlineCrew(settled(config)[0], recorder)
+    crew.board(random_target(), dataset or make_dataset(ROWS))
+    return crew, crew.train()
 
 
 def run(tmp_path: Path, config: DFlashConfig = CONFIG, dataset: Dataset | None = None) -> tuple[InlineCrew, str]:
@@ -141,7 +134,7 @@ def test_a_nan_moves_no_weight_is_counted_and_its_batch_is_kept(
     assert "step 3 was skipped" in note["text"]
     assert note["level"] == "warning"
     kept = load_file(tmp_path / "artifacts" / "nonfinite-step-000003-drafter-0.safetensors")
-    assert torch.equal(kept["ids"], make_dataset().batch(2).ids_BS)
+    assert torch.equal(kept["ids"], make_dataset(ROWS).batch(2).ids_BS)
     assert kept["anchor"].shape == (2, 3)
 
 
@@ -156,7 +149,7 @@ def test_a_run_that_only_skips_is_given_up_and_keeps_few_batches(
 
 
 def test_a_batch_without_an_anchor_is_skipped_and_counted(tmp_path: Path) -> None:
-    trainer, _ = run(tmp_path, dataset=make_dataset(learn=False))
+    trainer, _ = run(tmp_path, dataset=make_dataset(ROWS, learn=False))
     steps = events(tmp_path, "step")
     assert [event["metrics"]["starved"] for event in steps] == [2] * 6
     assert steps[-1]["metrics"]["skipped"] == 6

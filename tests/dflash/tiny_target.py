@@ -1,10 +1,11 @@
-"""A random target of two small layers, for tests that need a real transformers model and no knowledge in it."""
+"""A random target of two small layers and rows for it: a real transformers model with no knowledge in it."""
 
 from __future__ import annotations
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from experiments.dflash.data import Dataset
 from experiments.dflash.target import Target
 
 VOCAB = 24
@@ -41,3 +42,10 @@ def plain_greedy(target: Target, prompt: list[int], new_tokens: int) -> list[int
         if token in target.eos_ids:
             break
     return ids[len(prompt) :]
+
+
+def make_dataset(rows_a_step: int, learn: bool = True) -> Dataset:
+    """Eight rows of twelve: two documents each, two places of padding at the end."""
+    ids = torch.randint(1, VOCAB - 1, (8, 12), generator=torch.Generator().manual_seed(0))
+    document = torch.tensor([[0] * 6 + [1] * 4 + [-1] * 2]).repeat(8, 1)
+    return Dataset(ids, (document >= 0) & learn, document, rows_a_step, seed=0, digest="d")

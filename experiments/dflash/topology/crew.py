@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from experiments.dflash.config import DFlashConfig
@@ -49,8 +48,8 @@ class Crew(Protocol):
         """
 
 
-def crew(config: DFlashConfig, recorder: Recorder) -> AbstractContextManager[Crew]:
-    """The crew that ``config.topology`` asks for; leaving it ends whatever it started.
+def crew(config: DFlashConfig, recorder: Recorder) -> Crew:
+    """The crew that ``config.topology`` asks for.
 
     Raises UsageError, before anything is loaded, for devices that are not there.
     """

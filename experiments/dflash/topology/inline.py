@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TypeVar
 
 from experiments.dflash.clock import PhaseClock
@@ -43,13 +42,6 @@ class InlineCrew:
         self._config = config
         self._recorder = recorder
         self._device = inline_device(config.device)
-
-    def __enter__(self) -> InlineCrew:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
 
     def make(self, what: Callable[[], T]) -> T:
         """At once."""

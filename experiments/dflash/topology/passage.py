@@ -60,11 +60,6 @@ def parcel_of(config: DFlashConfig, layout: Layout, target: Target, dataset: Dat
     )
 
 
-def _turn(layout: Layout, step: int, drafter: int) -> int:
-    """The number of a share, over all steps and drafters."""
-    return (step - 1) * len(layout.drafters) + drafter
-
-
 class FeatureOutlet:
     """A target's end."""
 
@@ -77,17 +72,16 @@ class FeatureOutlet:
     def send(self, share: Share, features: Features, clock: PhaseClock) -> None:
         """Send the features once they are wanted; drop them where they no longer are, and be ``stopped``."""
         rank = self._layout.drafters[share.drafter].rank
-        turn = _turn(self._layout, share.step, share.drafter)
         word = torch.empty(1, dtype=torch.uint8)
         with talking(), clock.phase("wait"):
-            dist.recv(word, src=rank, group=self._groups.words, tag=turn)
+            dist.recv(word, src=rank, group=self._groups.words, tag=share.turn)
         if int(word) == STOP:
             self.stopped = True
             return
         with talking(), clock.phase("communication"):
             parts = (features.features_BSF.to(self._parcel.dtype), features.label_BS)
             for part, tensor in enumerate(parts):
-                dist.send(tensor.contiguous(), dst=rank, group=self._groups.tensors, tag=2 * turn + part)
+                dist.send(tensor.contiguous(), dst=rank, group=self._groups.tensors, tag=2 * share.turn + part)
         if features.label_BS.is_cuda:  # NCCL has only queued it; the step's clock reads events that must have passed
             torch.cuda.current_stream().synchronize()
 
@@ -137,10 +131,10 @@ class FeatureInlet:
     def _invite(self, last: int) -> None:
         for step in range(self._next, min(last, self._steps) + 1):
             share = self._layout.share(step, self._seat.index)
-            rank, turn = self._layout.targets[share.target].rank, _turn(self._layout, step, share.drafter)
+            rank = self._layout.targets[share.target].rank
             into = self._buffers[step % len(self._buffers)]
             works = [
-                _started(dist.irecv(tensor, src=rank, group=self._groups.tensors, tag=2 * turn + part))
+                _started(dist.irecv(tensor, src=rank, group=self._groups.tensors, tag=2 * share.turn + part))
                 for part, tensor in enumerate((into.features_BSF, into.label_BS))
             ]
             said, word = self._say(GO, share)
@@ -154,9 +148,9 @@ class FeatureInlet:
         return posted.into
 
     def _say(self, word: int, share: Share) -> tuple[Work, Tensor]:
-        rank, turn = self._layout.targets[share.target].rank, _turn(self._layout, share.step, share.drafter)
+        rank = self._layout.targets[share.target].rank
         said = torch.tensor([word], dtype=torch.uint8)
-        return _started(dist.isend(said, dst=rank, group=self._groups.words, tag=turn)), said
+        return _started(dist.isend(said, dst=rank, group=self._groups.words, tag=share.turn)), said
 
     def _first_unwanted(self) -> Iterator[Share]:
         """Of the shares that nobody invited, each target's first, where it is this drafter's.

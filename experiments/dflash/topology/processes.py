@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import TracebackType
 from typing import TypeVar
 
 import torch
@@ -68,12 +67,14 @@ class ProcessCrew:
         self._seat = seat_of(self._layout, dist.get_rank())
         self._device = worker_device(self._seat.device)
         self._side: DrafterSide | None = None
+        self._form_groups()
 
     @property
     def leads(self) -> bool:
         return self._seat.rank == 0
 
-    def __enter__(self) -> ProcessCrew:
+    def _form_groups(self) -> None:
+        """They go with the process, all at once: it does nothing else than this training."""
         patience = timedelta(seconds=self._config.topology.patience)
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
@@ -85,16 +86,10 @@ class ProcessCrew:
             sums = dist.new_group(ranks, backend="gloo", timeout=patience) if on_cpu else self._nccl(ranks, patience)
         self._groups = Groups(words, tensors)
         self._drafters: ProcessGroup = sums
-        return self
 
     def _nccl(self, ranks: list[int] | None, patience: timedelta) -> ProcessGroup:
         group: ProcessGroup = dist.new_group(ranks, backend="nccl", timeout=patience, device_id=self._device)
         return group
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """The groups go with the process, all at once: it does nothing else than this training."""
 
     def make(self, what: Callable[[], T]) -> T:
         """Rank 0 first, then a rank of each other machine, then the others, who find what those have made."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TypeVar
 
 import torch
@@ -78,13 +77,6 @@ class ThreadCrew:
         self._devices = [worker_device(seat.device) for seat in self._layout.drafters]
         self._guard = guard(config, self._devices[0])
         note_simulated(config.topology, recorder)
-
-    def __enter__(self) -> ThreadCrew:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
 
     def make(self, what: Callable[[], T]) -> T:
         """At once: there is one process."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from experiments.dflash.config import DFlashConfig, ModelConfig, TrainConfig
-from experiments.dflash.data import Dataset
 from experiments.dflash.layout import TopologyConfig
 from experiments.dflash.topology.threads import ThreadCrew
 from experiments.dflash.train import settled
 from harness.run.events import Recorder
-from tests.dflash.tiny_target import VOCAB, random_target
+from tests.dflash.tiny_target import make_dataset, random_target
 
 CONFIG = DFlashConfig(
     model=ModelConfig(layers=1, block_size=4, target_layer_ids="0"),
@@ -21,13 +18,6 @@ CONFIG = DFlashConfig(
     compile="none",
     threads=1,
 )
-
-
-def make_dataset(rows_a_step: int = 6) -> Dataset:
-    """Eight rows of twelve: two documents each, two places of padding at the end."""
-    ids = torch.randint(1, VOCAB - 1, (8, 12), generator=torch.Generator().manual_seed(0))
-    document = torch.tensor([[0] * 6 + [1] * 4 + [-1] * 2]).repeat(8, 1)
-    return Dataset(ids, document >= 0, document, rows_a_step, seed=0, digest="d")
 
 
 def with_threads(targets: int, drafters: int, config: DFlashConfig = CONFIG, queue: int = 2) -> DFlashConfig:
@@ -42,5 +32,5 @@ def boarded(config: DFlashConfig, folder: Path) -> ThreadCrew:
     folder.mkdir(exist_ok=True)
     recorder = Recorder(folder, 0.0)
     crew = ThreadCrew(settled(config)[0], recorder)
-    crew.board(random_target(), make_dataset())
+    crew.board(random_target(), make_dataset(rows_a_step=6))
     return crew

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from experiments.dflash.topology.worker import work
 from experiments.dflash.train import settled
 from harness.config import flatten
 from harness.run.events import Recorder
-from tests.dflash.tiny_target import random_target
-from tests.dflash.topology.crews import make_dataset
+from tests.dflash.tiny_target import make_dataset, random_target
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
+
+
+six_rows = partial(make_dataset, 6)
 
 
 def with_processes(targets: int, drafters: int, config: DFlashConfig, queue: int = 2) -> DFlashConfig:
@@ -61,7 +64,7 @@ Change = Callable[[ProcessCrew], None]
 def trained(
     folder: Path,
     config: DFlashConfig,
-    dataset: Callable[[], Dataset] = make_dataset,
+    dataset: Callable[[], Dataset] = six_rows,
     change: Change | None = None,
     recorded: int | None = None,
 ) -> Ended:
@@ -101,14 +104,14 @@ def _rank(
     sys.stderr = (folder / f"stderr-{rank}.log").open("w")
 
     def run(config: DFlashConfig, recorder: Recorder) -> str:
-        with crew(settled(config)[0], recorder) as team:
-            assert isinstance(team, ProcessCrew)
-            team.board(team.make(random_target), team.make(dataset))
-            if change:
-                change(team)
-            given_up = team.train()
-            if team.leads:
-                torch.save(team.drafter.state_dict(), folder / "weights.pt")
-            return given_up
+        team = crew(settled(config)[0], recorder)
+        assert isinstance(team, ProcessCrew)
+        team.board(team.make(random_target), team.make(dataset))
+        if change:
+            change(team)
+        given_up = team.train()
+        if team.leads:
+            torch.save(team.drafter.state_dict(), folder / "weights.pt")
+        return given_up
 
     work(run, Recorder(folder if rank < here else None, 0.0))

@@ -19,8 +19,8 @@ from experiments.dflash.topology.inline import InlineCrew
 from experiments.dflash.topology.processes import ProcessCrew
 from experiments.dflash.train import settled
 from harness.run.events import Recorder
-from tests.dflash.tiny_target import random_target
-from tests.dflash.topology.crews import CONFIG, make_dataset
+from tests.dflash.tiny_target import make_dataset, random_target
+from tests.dflash.topology.crews import CONFIG
 from tests.dflash.topology.ranks import trained, with_processes
 
 NOISY = replace(CONFIG, train=replace(CONFIG.train, feature_noise=0.1))
@@ -29,9 +29,9 @@ NOISY = replace(CONFIG, train=replace(CONFIG.train, feature_noise=0.1))
 def alone(folder: Path, config: DFlashConfig = NOISY) -> tuple[list[tuple[float, float]], dict[str, torch.Tensor]]:
     """Losses with gradient norms, and weights, of the specification."""
     folder.mkdir()
-    with InlineCrew(settled(config)[0], Recorder(folder, 0.0)) as crew:
-        crew.board(random_target(), make_dataset())
-        assert crew.train() == ""
+    crew = InlineCrew(settled(config)[0], Recorder(folder, 0.0))
+    crew.board(random_target(), make_dataset(6))
+    assert crew.train() == ""
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     losses = [(e["metrics"]["loss"], e["metrics"]["grad_norm"]) for e in events if e["kind"] == "step"]
     return losses, crew.drafter.state_dict()
@@ -67,12 +67,12 @@ def test_several_drafters_come_near_inline_with_one_loss_and_one_set_of_weights(
 
 
 def nothing_to_learn() -> Dataset:
-    dataset = make_dataset()
+    dataset = make_dataset(6)
     return replace(dataset, loss_mask_NS=torch.zeros_like(dataset.loss_mask_NS))
 
 
 def another_one_on_rank_2() -> Dataset:
-    dataset = make_dataset()
+    dataset = make_dataset(6)
     return replace(dataset, ids_NS=dataset.ids_NS.flip(0)) if os.environ["RANK"] == "2" else dataset
 
 

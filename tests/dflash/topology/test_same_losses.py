@@ -22,8 +22,8 @@ from experiments.dflash.step import Features, TargetSide
 from experiments.dflash.topology.crew import crew
 from experiments.dflash.train import settled
 from harness.run.events import Recorder
-from tests.dflash.tiny_target import random_target
-from tests.dflash.topology.crews import CONFIG, make_dataset, with_threads
+from tests.dflash.tiny_target import make_dataset, random_target
+from tests.dflash.topology.crews import CONFIG, with_threads
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,10 +32,10 @@ def losses(folder: Path, config: DFlashConfig) -> dict[str, list[tuple[float, fl
     """Of each step of a whole training, loss and gradient norm by device; the weights are kept in ``folder``."""
     folder.mkdir()
     recorder = Recorder(folder, 0.0)
-    with crew(settled(config)[0], recorder) as team:
-        team.board(random_target(), make_dataset())
-        assert team.train() == ""
-        torch.save(team.drafter.state_dict(), folder / "weights.pt")
+    team = crew(settled(config)[0], recorder)
+    team.board(random_target(), make_dataset(6))
+    assert team.train() == ""
+    torch.save(team.drafter.state_dict(), folder / "weights.pt")
     return losses_in(folder)
 
 
