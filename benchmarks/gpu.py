@@ -1,6 +1,7 @@
 """How fast training is on this machine's GPUs: ``nox -s gpu`` ends with it. About two minutes, with whatever is there.
 
-On one GPU, which target and drafter share: tiny and a mid-size drafter, compiled and not, flex_attention against SDPA.
+On one GPU, which target and drafter share: tiny and a mid-size drafter, compiled and not, flex_attention against SDPA,
+the best of them also with CUDA graphs, and with a thread and a stream for each role.
 On two or more also threads (compile guard on) against processes: one target, the other GPUs (three at most) drafters.
 The targets are random: what they know decides no speed. Prints a table, and writes .harness/gpu-benchmark.json.
 """
@@ -71,6 +72,11 @@ def cells(sizes: Mapping[str, DFlashConfig], device: str, gpus: int) -> Iterator
             for backend in backends:
                 name = f"{size}, {attention}, {'uncompiled' if backend == 'none' else backend}"
                 yield name, replace(config, device=device, attention=attention, compile=backend)
+        if device.startswith("cuda"):
+            best = replace(config, device=device, attention="flex", compile="inductor")
+            yield f"{size}, flex, inductor, CUDA graphs", replace(best, cuda_graphs=True)
+            shared = TopologyConfig("threads", device, device)
+            yield f"{size}, flex, inductor, two threads on one GPU", replace(best, device="auto", topology=shared)
     kinds: tuple[Kind, ...] = ("threads", "processes")
     for size, config in sizes.items() if gpus > 1 else ():
         drafters = ",".join(f"cuda:{number}" for number in range(1, min(gpus, 4)))

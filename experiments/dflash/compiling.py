@@ -198,7 +198,7 @@ class CompileWatch:
         first = here is not None and frame not in here.frames
         if here is not None:
             here.frames.add(frame)
-        if attempt == "0" or first:
+        if attempt == "0" or first or here is None:  # None: before the first step, for CUDA graphs
             return ""
         self._again.add(compile_id)
         return _last_reason(frame)

@@ -188,15 +188,18 @@ class DFlashConfig:
     compile: Backend = execution("auto")  # auto: inductor where it can work
     attention: Literal["auto", "sdpa", "flex"] = execution("auto")  # auto: flex on CUDA, sdpa elsewhere
     attention_fallback: Literal["error", "allow"] = execution("error")  # where flex would run as dense math, far slower
+    cuda_graphs: bool = execution(False)  # the drafter's forward and backward, each as one CUDA graph (GPUs only)
     device: str = execution("auto")  # of topology.kind=inline; auto: the first CUDA device, else the CPU
     threads: int = execution(1)  # of torch on the CPU: at tiny's size a second one saves a fifth and suffers company
 
     def __post_init__(self) -> None:
         _at_least(1, threads=self.threads)
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+        if not re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", self.device):
             raise ValueError(f"device must be auto, cpu or a CUDA device as in cuda:0, not {self.device!r}")
         if self.attention == "flex" and self.on_cpu:
             raise ValueError("attention=flex trains on CUDA only (it has no backward on the CPU); use attention=sdpa")
+        if self.cuda_graphs and self.on_cpu:
+            raise ValueError("cuda_graphs=true needs a GPU, and the devices are simulated on the CPU: leave it out")
         drafters = self.topology.drafter_count
         if self.train.batch % drafters:
             least = self.train.batch + drafters - self.train.batch % drafters

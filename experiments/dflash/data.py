@@ -65,6 +65,11 @@ class Dataset:
     digest: str
 
     @property
+    def positions(self) -> int:
+        """Of each row."""
+        return self.ids_NS.shape[1]
+
+    @property
     def sequences(self) -> int:
         return int((self.document_NS.max(-1).values + 1).sum())
 

@@ -24,7 +24,7 @@ class TopologyConfig:
     """How the devices work together.
 
     inline     target and drafter take turns on one device (``device``): the specification of the other two
-    threads    one process, a thread a device; compiling is made safe by the compile guard
+    threads    one process, a thread for each of a device's roles; compiling is made safe by the compile guard
     processes  a process a device, under torch.distributed; on one machine or several
     """
 
@@ -54,12 +54,15 @@ class TopologyConfig:
             if not listed:
                 raise ValueError(f"{name} must name at least one device, as in {name}=cuda:0,cuda:1")
             for device in listed:
-                if not re.fullmatch(r"(cpu|cuda):\d+", device):
+                if not re.fullmatch(r"(cpu|cuda):(0|[1-9]\d*)", device):
                     raise ValueError(f"{name} must be devices with a number, as in cuda:0,cuda:1, not {device!r}")
         every = self.target_devices + self.drafter_devices
         twice = [device for device, count in Counter(every).items() if count > 1]
-        if twice:
-            raise ValueError(f"targets and drafters name {twice[0]} twice: a device has one role")
+        if twice and not (self.kind == "threads" and every == (twice[0],) * 2):
+            raise ValueError(
+                f"targets and drafters name {twice[0]} twice: a device has one role, "
+                "unless it is the only one and kind=threads"
+            )
         if len({device.partition(":")[0] for device in every}) > 1:
             raise ValueError("targets and drafters must all be CUDA devices, or all be simulated on the CPU")
 
@@ -124,10 +127,14 @@ class Layout:
     drafters: tuple[Seat, ...]
     batch: int  # rows a step
 
+    @property
+    def rows(self) -> int:
+        """Of each share."""
+        return self.batch // len(self.drafters)
+
     def share(self, step: int, drafter: int) -> Share:
         """The share of ``drafter`` in ``step``."""
-        count = len(self.drafters)
-        rows = self.batch // count
+        count, rows = len(self.drafters), self.rows
         turn = (step - 1) * count + drafter
         return Share(turn, step, drafter, turn % len(self.targets), range(drafter * rows, (drafter + 1) * rows))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -122,13 +123,24 @@ def notes(s: Shapes, planned: list[DeviceMemory]) -> list[str]:
         said.append(f"flex_attention makes no dense scores; dense math would take {dense / 1e9:.1f} GB a layer")
     elif on_gpu or dense > 2**30:
         said.append(f"WARNING: dense attention takes up to {dense / 1e9:.1f} GB a layer; use attention=flex")
+    return said + [_too_full(name, [d for d in planned if d.device == name]) for name in crowded(planned)]
+
+
+def crowded(planned: list[DeviceMemory]) -> list[str]:
+    """The devices on which all that they hold, in one role or two, does not fit."""
+    needed: Counter[str] = Counter()
     for d in planned:
-        if d.capacity_bytes is not None and d.total_bytes > d.capacity_bytes:
-            said.append(
-                f"WARNING: {d.device} needs {d.total_bytes / 1e9:.1f} GB of its {d.capacity_bytes / 1e9:.1f}: "
-                "lower train.batch, data.length or train.anchors"
-            )
-    return said
+        needed[d.device] += d.total_bytes
+    room = {d.device: d.capacity_bytes for d in planned if d.capacity_bytes is not None}
+    return [name for name, needs in needed.items() if name in room and needs > room[name]]
+
+
+def _too_full(name: str, held: list[DeviceMemory]) -> str:
+    needs, has = sum(d.total_bytes for d in held), held[0].capacity_bytes or 0
+    return (
+        f"WARNING: {name} needs {needs / 1e9:.1f} GB of its {has / 1e9:.1f}: "
+        "lower train.batch, data.length or train.anchors"
+    )
 
 
 def _counted(count: int, what: str) -> str:

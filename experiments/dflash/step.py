@@ -9,23 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.dflash.anchors import Anchors, Supervision, sample_anchors, supervise
-from experiments.dflash.attention import Attention, build_mask, choose_attention
+from experiments.dflash.attention import Attention, choose_attention
 from experiments.dflash.clock import PhaseClock
-from experiments.dflash.compiling import Forward, compile_forward
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Batch, Dataset
+from experiments.dflash.forward import BlockForward, as_cuda_graphs, refuse_cuda_graphs
 from experiments.dflash.layout import Share
 from experiments.dflash.loss import Loss, Weighting, block_loss, labels
 from experiments.dflash.model import DFlashDrafter, drafter_shape
 from experiments.dflash.optim import Gradients, guarded_step, learning_rate, make_optimizer
-from experiments.dflash.target import Borrowed, Target, document_positions
+from experiments.dflash.target import Borrowed, Target
 
 Reduce = Callable[[Tensor], None]
 """Makes a tensor the sum of it over all drafters, in place, the same bits on each."""
@@ -71,7 +71,7 @@ class DrafterSide:
 
     config: DFlashConfig
     drafter: DFlashDrafter
-    forward: Forward  # the drafter's, compiled or not
+    forward: BlockForward  # the drafter's, eager, compiled or captured
     borrowed: Borrowed
     optimizer: torch.optim.AdamW
     gradients: Gradients
@@ -125,17 +125,43 @@ def fresh_drafter(config: DFlashConfig, target: Target, device: torch.device) ->
 
 def drafter_side(config: DFlashConfig, target: Target, borrowed: Borrowed, device: torch.device) -> DrafterSide:
     """A fresh drafter for ``target`` on ``device``, where ``borrowed`` is, and what trains it."""
+    refuse_cuda_graphs(config, device)
+    attention = choose_attention(config.attention, config.compile, device, config.attention_fallback)
     drafter = fresh_drafter(config, target, device)
     return DrafterSide(
         config=config,
         drafter=drafter,
-        forward=compile_forward(drafter, config.compile),
+        forward=BlockForward(drafter, config.compile, attention),
         borrowed=borrowed,
         optimizer=make_optimizer(drafter.parameters(), config.train),
         gradients=Gradients(drafter.parameters()),
-        attention=choose_attention(config.attention, config.compile, device, config.attention_fallback),
+        attention=attention,
         device=device,
     )
+
+
+def captured(side: DrafterSide, rows: int, positions: int) -> DrafterSide:
+    """``side`` with its forward and backward as CUDA graphs, where the config asks for them; see ``as_cuda_graphs``.
+
+    rows       of each share
+    positions  of a row
+    """
+    config, shape = side.config, side.drafter.shape
+    if not config.cuda_graphs:
+        return side
+    slots, width = config.train.anchors, shape.block_size
+    example = (
+        torch.zeros(rows, positions, shape.features, dtype=feature_type(config), device=side.device),
+        torch.zeros(rows, positions, dtype=torch.long, device=side.device),
+        torch.zeros(rows, slots, dtype=torch.long, device=side.device),
+        embedded(side.borrowed, torch.zeros(rows, slots, dtype=torch.long, device=side.device), width),
+    )
+    return replace(side, forward=as_cuda_graphs(side.forward, example, autocast(config, side.device, cache=False)))
+
+
+def feature_type(config: DFlashConfig) -> torch.dtype:
+    """What a drafter reads features as. Under bf16 its first product rounds them to bf16 anyway: half the bytes."""
+    return torch.bfloat16 if config.precision == "bf16" else torch.float32
 
 
 # --- the drafter's step ----------------------------------------------------------------------------------
@@ -183,28 +209,23 @@ def drafter_step(
 
 def drafter_loss(side: DrafterSide, prepared: Prepared, given: Features) -> Loss:
     """Draft every block and weigh what came out."""
-    config, document_BS, anchor_BN = side.config, prepared.document_device, prepared.anchor_device
-    anchor_document_BN = document_BS.gather(1, anchor_BN)
-    mask = build_mask(side.attention, anchor_BN, anchor_document_BN, document_BS, config.model.block_size)
-    position_BS = document_positions(document_BS)
-    block_BNKH = embed_blocks(side, prepared)
-    hidden_BNKH = side.forward(given.features_BSF, position_BS, block_BNKH, position_BS.gather(1, anchor_BN), mask)
+    config, anchor_token_BN = side.config, prepared.ids_device.gather(1, prepared.anchor_device)
+    block_BNKH = embedded(side.borrowed, anchor_token_BN, config.model.block_size)
+    hidden_BNKH = side.forward(given.features_BSF, prepared.document_device, prepared.anchor_device, block_BNKH)
     weighting = Weighting(config.train.loss, config.gamma, config.train.alpha)
     head, chunk = side.borrowed.lm_head, config.train.chunk_blocks
     return block_loss(hidden_BNKH, given.label_BS, prepared.supervision, head, weighting, chunk)
 
 
 @torch.no_grad()
-def embed_blocks(side: DrafterSide, prepared: Prepared) -> Tensor:
+def embedded(borrowed: Borrowed, anchor_token_BN: Tensor, width: int) -> Tensor:
     """``block_BNKH``: the target's embeddings of [anchor token, MASK, ...] for each slot."""
-    anchor_token_BN = prepared.ids_device.gather(1, prepared.anchor_device)
-    width, mask = side.config.model.block_size, side.borrowed.mask_token_id
-    return side.borrowed.embed(F.pad(anchor_token_BN[:, :, None], (0, width - 1), value=mask))
+    return borrowed.embed(F.pad(anchor_token_BN[:, :, None], (0, width - 1), value=borrowed.mask_token_id))
 
 
-def autocast(config: DFlashConfig, device: torch.device) -> AbstractContextManager[None]:
-    """bf16 arithmetic over fp32 weights where the config asks for it."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
+def autocast(config: DFlashConfig, device: torch.device, cache: bool = True) -> AbstractContextManager[None]:
+    """bf16 arithmetic over fp32 weights where the config asks for it; ``cache``: each weight is rounded once."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16", cache_enabled=cache)
 
 
 # --- randomness ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from experiments.dflash.compiling import CompileWatch, compile_forward
 from experiments.dflash.config import DFlashConfig, ModelConfig, TrainConfig
 from experiments.dflash.data import Dataset
 from experiments.dflash.step import Features
-from experiments.dflash.topology.inline import InlineCrew
+from experiments.dflash.topology.crew import crew
 from experiments.dflash.topology.travel import Courier, CudaRuntime
 from experiments.dflash.train import settled
 from harness.run.events import Recorder
@@ -43,11 +43,12 @@ def dataset() -> Dataset:
 
 
 def trained(device: str, folder: Path, config: DFlashConfig = CONFIG) -> list[dict[str, Any]]:
-    """The events of a whole inline training on ``device``."""
+    """The events of a whole training, on ``device`` if it is inline."""
     folder.mkdir()
-    crew = InlineCrew(settled(replace(config, device=device))[0], Recorder(folder, 0.0))
-    crew.board(random_target(), dataset())
-    assert crew.train() == ""
+    config = replace(config, device=device) if config.topology.kind == "inline" else config
+    team = crew(settled(config)[0], Recorder(folder, 0.0))
+    team.board(random_target(), dataset())
+    assert team.train() == ""
     return read(folder)
 
 
@@ -56,9 +57,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def check_losses_against_the_cpu(device: str, folder: Path, config: DFlashConfig = CONFIG) -> None:
-    """An inline training on ``device`` learns what the CPU's does, uncompiled and with SDPA, within rounding."""
+    """A training as ``config`` has it learns what the CPU's does, uncompiled and with SDPA, within rounding."""
     here, there = (
-        [event["metrics"]["loss"] for event in events if event["kind"] == "step"]
+        [event["metrics"]["loss"] for event in events if event["kind"] == "step" and event["role"] == "drafter"]
         for events in (trained(device, folder / "here", config), trained("cpu", folder / "cpu"))
     )
     assert len(set(there)) == 6

@@ -51,6 +51,9 @@ def test_ranks_are_those_of_torchrun_machine_after_machine(targets: int, drafter
     ("settings", "message"),
     [
         (["targets=cpu:0,cpu:0"], "topology.targets and drafters name cpu:0 twice"),
+        (["targets=cpu:0", "drafters=cpu:0,cpu:1"], "unless it is the only one and kind=threads"),
+        (["kind=processes", "targets=cpu:0", "drafters=cpu:0"], "unless it is the only one and kind=threads"),
+        (["targets=cpu:01,cpu:1"], "topology.targets must be devices with a number"),
         (["targets=cpu"], "topology.targets must be devices with a number"),
         (["targets=cpu:0,"], "topology.targets must be devices with a number"),
         (["drafters= "], "topology.drafters must name at least one device"),

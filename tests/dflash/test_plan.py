@@ -27,7 +27,7 @@ from experiments.dflash.memory import (
 )
 from experiments.dflash.model import DFlashDrafter
 from experiments.dflash.optim import Gradients, make_optimizer
-from experiments.dflash.plan import main, plan
+from experiments.dflash.plan import DeviceMemory, crowded, main, plan
 from experiments.dflash.target import Target
 from experiments.dflash.topology.passage import Parcel
 from experiments.recipes import QWEN3_6_27B_AT_TINY, RECIPES
@@ -81,6 +81,15 @@ def test_what_does_not_fit_and_dense_attention_are_warned_of() -> None:
     _, notes = planned("qwen3_6_27b_8gpu", attention="sdpa", train=TrainConfig(batch=15, anchors=1024))
     assert any(note.startswith("WARNING: dense attention takes up to") for note in notes)
     assert any(note.startswith("WARNING: cuda:5 needs") and "lower train.batch" in note for note in notes)
+
+
+def test_two_roles_on_one_device_must_fit_together() -> None:
+    one = DeviceMemory("cuda:0", "target", weights_bytes=60, capacity_bytes=100)
+    other = replace(one, role="drafter")
+    assert crowded([one]) == []
+    assert crowded([one, other]) == ["cuda:0"]
+    assert crowded([one, replace(other, device="cuda:1")]) == []
+    assert crowded([replace(one, capacity_bytes=None), replace(other, capacity_bytes=None)]) == []
 
 
 def test_dense_scores_by_hand() -> None:

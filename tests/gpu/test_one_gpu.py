@@ -10,6 +10,7 @@ import torch
 
 from experiments.dflash.attention import Attention
 from experiments.dflash.config import Backend
+from experiments.dflash.layout import TopologyConfig
 from experiments.dflash.topology.travel import CudaRuntime
 from tests.dflash import on_device
 from tests.dflash.on_device import CONFIG, NoPeers
@@ -31,6 +32,19 @@ def test_flex_with_a_block_mask_made_on_the_gpu_equals_dense_sdpa() -> None:
 @pytest.mark.parametrize("attention", ["sdpa", "flex"])
 def test_inline_learns_what_the_cpu_does(tmp_path: Path, backend: Backend, attention: Attention) -> None:
     config = replace(CONFIG, compile=backend, attention=attention)
+    on_device.check_losses_against_the_cpu("cuda:0", tmp_path, config)
+
+
+@pytest.mark.parametrize("backend", ["none", "inductor"])
+@pytest.mark.parametrize("attention", ["sdpa", "flex"])
+def test_cuda_graphs_learn_what_the_cpu_does(tmp_path: Path, backend: Backend, attention: Attention) -> None:
+    config = replace(CONFIG, compile=backend, attention=attention, cuda_graphs=True)
+    on_device.check_losses_against_the_cpu("cuda:0", tmp_path, config)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_threads_on_streams_of_one_gpu_learn_what_the_cpu_does(tmp_path: Path, graphs: bool) -> None:
+    config = replace(CONFIG, topology=TopologyConfig("threads", "cuda:0", "cuda:0"), cuda_graphs=graphs)
     on_device.check_losses_against_the_cpu("cuda:0", tmp_path, config)
 
 

@@ -12,7 +12,7 @@ from experiments.dflash.data import Batch, Dataset
 from experiments.dflash.layout import Share, layout_of
 from experiments.dflash.loops import train_drafter
 from experiments.dflash.model import DFlashDrafter
-from experiments.dflash.step import Features, TargetSide, drafter_side
+from experiments.dflash.step import Features, TargetSide, captured, drafter_side
 from experiments.dflash.target import Target
 from experiments.dflash.topology.devices import inline_device
 from harness.records import Value
@@ -68,4 +68,5 @@ class InlineCrew:
         (seat,) = layout.drafters
         inlet = TakingTurns(TargetSide(self._config, self.target))
         with CompileWatch(self._recorder) as watch:
-            return train_drafter(self._side, seat, layout, self._dataset, inlet, None, self._recorder, watch)
+            side = captured(self._side, layout.rows, self._dataset.positions)
+            return train_drafter(side, seat, layout, self._dataset, inlet, None, self._recorder, watch)

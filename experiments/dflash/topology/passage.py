@@ -20,7 +20,7 @@ from experiments.dflash.clock import PhaseClock
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Batch, Dataset
 from experiments.dflash.layout import Layout, Seat, Share
-from experiments.dflash.step import Features
+from experiments.dflash.step import Features, feature_type
 from experiments.dflash.target import Target
 from experiments.dflash.topology.peers import talking
 
@@ -51,12 +51,12 @@ class Parcel:
 
 
 def parcel_of(config: DFlashConfig, layout: Layout, target: Target, dataset: Dataset) -> Parcel:
-    """Under bf16 the drafter's first product rounds features to bf16 anyway: they travel so, at half the bytes."""
+    """Of every share of this training."""
     return Parcel(
-        rows=layout.batch // len(layout.drafters),
-        positions=dataset.ids_NS.shape[1],
+        rows=layout.rows,
+        positions=dataset.positions,
         width=len(target.layer_ids) * int(target.config.hidden_size),
-        dtype=torch.bfloat16 if config.precision == "bf16" else torch.float32,
+        dtype=feature_type(config),
     )
 
 

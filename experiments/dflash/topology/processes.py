@@ -25,7 +25,7 @@ from experiments.dflash.data import Dataset
 from experiments.dflash.layout import layout_of, seat_of, seats_of_a_machine
 from experiments.dflash.loops import serve_features, train_drafter
 from experiments.dflash.model import DFlashDrafter
-from experiments.dflash.step import DrafterSide, TargetSide, drafter_side, fresh_drafter
+from experiments.dflash.step import DrafterSide, TargetSide, captured, drafter_side, fresh_drafter
 from experiments.dflash.target import Target
 from experiments.dflash.topology.devices import check_named, worker_device
 from experiments.dflash.topology.passage import FeatureInlet, FeatureOutlet, Groups, Parcel, parcel_of
@@ -153,9 +153,10 @@ class ProcessCrew:
         return _Ended("", "", [])
 
     def _learn(self, side: DrafterSide) -> _Ended:
-        inlet = FeatureInlet(self._config, self._layout, self._seat, self._groups, self._parcel, self._device)
         reduce = self._sum if len(self._layout.drafters) > 1 else None
         with CompileWatch(self._recorder) as watch:
+            side = captured(side, self._parcel.rows, self._parcel.positions)
+            inlet = FeatureInlet(self._config, self._layout, self._seat, self._groups, self._parcel, self._device)
             given_up = train_drafter(
                 side, self._seat, self._layout, self._dataset, inlet, reduce, self._recorder, watch
             )

@@ -17,7 +17,7 @@ from experiments.dflash.data import Batch, Dataset
 from experiments.dflash.layout import Seat, Share, layout_of
 from experiments.dflash.loops import serve_features, train_drafter
 from experiments.dflash.model import DFlashDrafter
-from experiments.dflash.step import DrafterSide, Features, Reduce, TargetSide, drafter_side, fresh_drafter
+from experiments.dflash.step import DrafterSide, Features, Reduce, TargetSide, captured, drafter_side, fresh_drafter
 from experiments.dflash.target import Target
 from experiments.dflash.topology.channel import Channel, WaitingRoom
 from experiments.dflash.topology.devices import check_named, note_simulated, worker_device
@@ -113,7 +113,8 @@ class ThreadCrew:
         total = ThreadSum(room, names) if len(names) > 1 else None
         given_up: dict[int, str] = {}
         with CompileWatch(self._recorder) as watch:
-            for seat, side, channel in zip(layout.drafters, self._sides, channels, strict=True):
+            sides = [captured(side, layout.rows, self._dataset.positions) for side in self._sides]
+            for seat, side, channel in zip(layout.drafters, sides, channels, strict=True):
                 reduce = total.of(seat.index) if total else None
                 workers.add(seat, self._guarded(partial(self._draft, seat, side, channel, reduce, watch, given_up)))
             workers.run()
@@ -153,11 +154,17 @@ class ThreadCrew:
         )
 
     def _sit_down(self, seat: Seat) -> None:
-        """What torch keeps for each thread: the number of threads that help it on the CPU, its current CUDA device."""
+        """What torch keeps for each thread: the number of threads that help it on the CPU, its CUDA device and stream.
+
+        With a stream of its own, a worker overlaps with the one that shares its GPU.
+        """
         torch.set_num_threads(self._config.threads)
         device = worker_device(seat.device)
         if device.type == "cuda":
             torch.cuda.set_device(device)
+            own = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            own.wait_stream(torch.cuda.default_stream(device))  # on which the weights were made
+            torch.cuda.set_stream(own)
 
 
 def guard(config: DFlashConfig, device: torch.device) -> compile_guard.Guard | None:

@@ -17,7 +17,7 @@ import torch
 
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Batch
-from experiments.dflash.layout import Share
+from experiments.dflash.layout import Share, TopologyConfig
 from experiments.dflash.step import Features, TargetSide
 from experiments.dflash.topology.crew import crew
 from experiments.dflash.train import settled
@@ -65,6 +65,11 @@ def test_with_one_drafter_any_number_of_target_threads_gives_the_bits_of_inline(
         (same,) = losses(folder, with_threads(targets, 1, config)).values()
         assert same == alone
         assert torch.equal(weights(folder), weights(tmp_path / "inline"))
+
+
+def test_threads_that_share_their_only_device_give_the_bits_of_inline(tmp_path: Path) -> None:
+    config = replace(CONFIG, topology=TopologyConfig("threads", targets="cpu:0", drafters="cpu:0"))
+    assert list(losses(tmp_path / "shared", config).values()) == list(losses(tmp_path / "inline", CONFIG).values())
 
 
 def test_the_order_of_arrival_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
