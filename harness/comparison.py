@@ -97,6 +97,11 @@ class Failure:
     advice: str = ""  # the mending command, or what to look at
     facts: tuple[str, ...] = ()  # patterns of facts whose change can have brought it: "environment.package.torch"
 
+    @property
+    def verb(self) -> str:
+        """What the run did: one that somebody stopped did not fail."""
+        return "did not end" if self.signature in ("stopped-by-user", "interrupted") else "failed"
+
 
 @dataclass(frozen=True)
 class Measured:

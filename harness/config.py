@@ -110,7 +110,9 @@ def override(config: C, assignments: Sequence[str]) -> C:
 
 def _nearest(key: str, known: list[str]) -> str:
     leaf = key.rsplit(".", 1)[-1]
-    near = [k for k in known if k.rsplit(".", 1)[-1] == leaf] or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.85)  # a slip of the fingers
+    near = near or [k for k in known if k.rsplit(".", 1)[-1] == leaf]
+    near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"the settings here are {', '.join(known)}"
 
 

@@ -194,13 +194,20 @@ def loss_text(summary: Summary) -> str:
     return f"{summary.loss_first:.3f} → {summary.loss_last:.3f}"
 
 
+def counted_text(count: int, one: str, many: str = "") -> str:
+    """``1 hit``, ``2 hits``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def compile_text(summary: Summary) -> str:
     """``8.1 s, cold start, 0 hits, 12 misses``; empty where nothing was compiled or loaded."""
     counted = summary.cache_hits + summary.cache_misses + summary.cache_bypasses
     if not summary.compile_s and not counted:
         return ""
-    bypasses = f", {summary.cache_bypasses} bypasses" if summary.cache_bypasses else ""
+    if not counted:  # a backend without a cache
+        return duration(summary.compile_s)
+    bypasses = f", {counted_text(summary.cache_bypasses, 'bypass', 'bypasses')}" if summary.cache_bypasses else ""
     return (
         f"{duration(summary.compile_s)}, {summary.cache_start} start, "
-        f"{summary.cache_hits} hits, {summary.cache_misses} misses{bypasses}"
+        f"{counted_text(summary.cache_hits, 'hit')}, {counted_text(summary.cache_misses, 'miss', 'misses')}{bypasses}"
     )

@@ -69,7 +69,7 @@ THREADS = ("run", "tiny", "topology.kind=threads", "topology.targets=cpu:0,cpu:1
         (["run", "tiny", "device=cuda:63"], "tiny needs 64 GPUs and this machine has"),
         (["run", "tiny", "device=gpu"], "device must be auto, cpu or a CUDA device as in cuda:0, not 'gpu'"),
         (["run", "tiny", "scale=small"], "scale=small: tiny has one scale only, its own"),
-        ([*BOX, "scale=huge"], "scale=huge: beside its own, qwen3_6_27b_8gpu has scale=tiny"),
+        ([*BOX, "scale=huge"], "there is no scale=huge: qwen3_6_27b_8gpu has its own and scale=tiny"),
         ([*THREADS, "topology.drafters=cuda:63", "topology.targets=cuda:0"], "tiny needs 64 GPUs and this machine has"),
         ([*THREADS, "topology.drafters=cpu:1"], "targets and drafters name cpu:1 twice"),
         ([*THREADS, "topology.drafters="], "topology.drafters must name at least one device"),
@@ -89,7 +89,8 @@ THREADS = ("run", "tiny", "topology.kind=threads", "topology.targets=cpu:0,cpu:1
         (["sync", "gpu"], "unknown environment 'gpu'"),
         (["recipes", "big"], "unknown recipe big"),
         (["runs", "-n", "0"], "Invalid value for '-n'"),
-        (["frobnicate"], "No such command 'frobnicate'."),
+        (["frobnicate"], "there is no command frobnicate: the commands are run, "),
+        (["reruns"], "there is no command reruns: did you mean rerun?"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_started(arguments: list[str], message: str, capfd: Capture) -> None:
@@ -261,6 +262,18 @@ def test_ctrl_c_ends_the_run_in_order() -> None:
     result = json.loads((events.parent / "result.json").read_text())
     assert result["status"] == "killed"
     assert result["summary"]["steps"] > 0
+
+
+def test_ctrl_c_is_130_also_where_a_launcher_answers_it_by_an_exit_code() -> None:
+    waits = "import time\ntry:\n    print('here', flush=True)\n    time.sleep(60)\n"
+    child = waits + "except KeyboardInterrupt:\n    raise SystemExit(1)"
+    process = harness("run", "--", sys.executable, "-c", child, start_new_session=True)
+    log = first(lambda: next(places().runs.glob("*/stdout.log"), None))
+    first(lambda: "here" in log.read_text())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert json.loads((log.parent / "result.json").read_text())["exit_code"] == 1
 
 
 def first(look: Callable[[], Any], seconds: float = 60.0) -> Any:

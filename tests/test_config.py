@@ -82,6 +82,7 @@ def test_optional_values_take_none_and_numbers() -> None:
     [
         ("steps=3", "unknown setting steps: did you mean train.steps?"),
         ("train.stepz=3", "unknown setting train.stepz: did you mean train.steps?"),
+        ("trian.steps=3", "unknown setting trian.steps: did you mean train.steps?"),
         ("zzzz=3", "unknown setting zzzz: the settings here are name, amp, train.steps"),
         ("train=3", "unknown setting train: "),
         ("train.steps.more=3", "unknown setting train.steps.more: "),

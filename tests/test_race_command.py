@@ -126,6 +126,7 @@ def test_ctrl_c_ends_the_child_and_shows_what_was_done(capfd: Capture) -> None:
     assert "not tried" in said.out
     record = kept()
     assert record["interrupted"]
+    assert not (Path(record["folder"]) / "cache").exists()
     assert [each["outcome"] for each in record["tries"]] == ["passed"]
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(places().state.parent / "child.py") not in listed

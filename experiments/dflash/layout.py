@@ -128,6 +128,11 @@ class Layout:
     batch: int  # rows a step
 
     @property
+    def devices(self) -> str:
+        """Of all seats, targets first: ``cpu:0,cpu:1,cpu:2``."""
+        return ",".join(seat.device for seat in (*self.targets, *self.drafters))
+
+    @property
     def rows(self) -> int:
         """Of each share."""
         return self.batch // len(self.drafters)

@@ -12,8 +12,9 @@ from harness.pin.image.build import build, find, wanted
 from harness.pin.image.builders import BuiltImage, find_builder
 from harness.pin.image.files import check_files
 from harness.places import places
+from harness.run.choose import choose_recipe
 from harness.run.engine import engines, find_image
-from harness.run.resolve import choose_recipe, resolve
+from harness.run.resolve import resolve
 from harness.run.smoke import Proof, prove
 
 

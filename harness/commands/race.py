@@ -12,6 +12,7 @@ from rich.console import Console
 
 from harness.commands.terminal import as_json, err, out, print_json, say
 from harness.errors import INTERRUPTED, UsageError
+from harness.figures import counted_text
 from harness.mirror.race import RECORD, TABLE, mirror_race
 from harness.pin import environments, gpus
 from harness.pin.code import read_code
@@ -113,12 +114,15 @@ def race(
     )  # fmt: skip
     made = Race.begin(where.state / "races", grid, _facts(where))
     runner = Runner(grid, {name: home.python for name, home in homes.items()}, made.folder, where.root)
-    say(f"{len(grid.cells())} cells, {tries} tries each, in {made.folder}")
+    cells, each = counted_text(len(grid.cells()), "cell"), counted_text(tries, "try", "tries")
+    say(f"{cells}, {each} each, in {made.folder}")
     try:
         _play(made, runner)
     except KeyboardInterrupt:
         made.interrupted = True
         say("stopped by Ctrl-C: this is what was done")
+    finally:
+        runner.remove_cache()
     return _report(made, where, json_)
 
 

@@ -14,12 +14,13 @@ from harness.commands.terminal import as_json, err, hashing, out, print_json, sa
 from harness.errors import INTERRUPTED, UsageError
 from harness.launch import Outcome, plan, reap_dead, start
 from harness.places import Places, places, program
+from harness.run.choose import choose_recipe
 from harness.run.folder import find
 from harness.run.guard import verified
 from harness.run.orders import command_order, recipe_order
 from harness.run.prepare import check_startable
 from harness.run.rerun import plan_rerun, recorded_image
-from harness.run.resolve import choose_recipe, resolve
+from harness.run.resolve import resolve
 from harness.run.runner import Order
 from harness.run.tags import checked
 from harness.view import catalogue, display

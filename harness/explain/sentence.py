@@ -162,7 +162,8 @@ def _running(parts: Parts) -> str:
 def _why_nothing(parts: Parts) -> str:
     without = [m.run.id for side in (parts.before, parts.after) for m in side.runs if m.steady is None]
     if without:
-        return f"{without[0]} has no steady steps" + (f", nor have {len(without) - 1} more" if without[1:] else "")
+        more = len(without) - 1
+        return f"{without[0]} has no steady steps" + (f", and {more} other{'s' * (more > 1)} neither" if more else "")
     return parts.throughput.words
 
 

@@ -23,7 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__" or missing.name != "torch":
+        raise
+    sys.exit(f"compile guard: {sys.executable} has no torch, so there is nothing to guard")
 
 from harness.errors import EnvironmentFault
 from harness.run.compile_hooks import (

@@ -16,8 +16,11 @@ USAGE = "usage: python -m harness.run.compile_guard [-m MODULE | SCRIPT] ARGS...
 
 
 def main(arguments: list[str]) -> int:
-    """Guard this process and run the program in it: Python exits as it alone would. 2 where there is nothing to run."""
-    if not arguments or arguments == ["-m"] or arguments[0] in ("-h", "--help"):
+    """Guard this process and run the program in it: Python exits as it alone would. 2 where nothing can be run."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE + "\n")
+        return 0
+    if not arguments or arguments == ["-m"]:
         sys.stderr.write(USAGE + "\n")
         return 2
     as_module = arguments[0] == "-m"
@@ -33,20 +36,20 @@ def main(arguments: list[str]) -> int:
         if as_module:
             runpy._run_module_as_main(sys.argv[0])  # type: ignore[attr-defined]  # what ``python -m`` itself calls
         else:
-            _run_script(Path(sys.argv[0]), program)
+            _run_script(sys.argv[0], program)
     except BaseException:
         sys.excepthook = functools.partial(_without_ours, sys.excepthook)
         raise
     return 0
 
 
-def _run_script(script: Path, program: ModuleType) -> None:
-    name = str(script)
+def _run_script(script: str, program: ModuleType) -> None:
+    name = script if Path(script).is_absolute() else f"{Path.cwd()}/{script}"  # absolute, so that a script may chdir
     program.__dict__.update(__file__=name, __cached__=None, __spec__=None, __annotations__={})
     program.__loader__ = SourceFileLoader("__main__", name)
     if not sys.flags.safe_path:
-        sys.path[0] = str(script.resolve().parent)
-    exec(compile(script.read_bytes(), name, "exec"), program.__dict__)
+        sys.path[0] = str(Path(script).resolve().parent)
+    exec(compile(Path(script).read_bytes(), name, "exec"), program.__dict__)
 
 
 def _without_ours(

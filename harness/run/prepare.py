@@ -17,6 +17,7 @@ from harness.pin.machine import gpu_facts, image_facts, machine_facts
 from harness.places import Places
 from harness.records import BuiltEnvironment, CacheState, Fingerprint, RunSpec, Value
 from harness.run.process import resolved
+from harness.run.resolve import SCALE, scales
 
 
 @dataclass(frozen=True)
@@ -79,17 +80,20 @@ def check_devices(spec: RunSpec) -> None:
     if len(fitting) < spec.needs_gpus:
         kind = f"{spec.needs_gpu_name} GPUs".strip() if spec.needs_gpus > 1 else f"{spec.needs_gpu_name} GPU".strip()
         here = f"{len(names)} ({', '.join(sorted(set(names)))})" if names else "none"
-        raise UsageError(
-            f"{spec.recipe} needs {spec.needs_gpus} {kind} and this machine has {here}; "
-            f"to see what it would do: harness run {spec.recipe} --plan"
-        )
+        raise UsageError(f"{spec.recipe} needs {spec.needs_gpus} {kind} and this machine has {here}; {_instead(spec)}")
 
 
 def check_startable(spec: RunSpec) -> None:
     """Raises UsageError where this machine lacks the GPUs, or where this version can only plan the recipe."""
     check_devices(spec)
     if spec.plan_only:
-        raise UsageError(f"{spec.recipe}: {spec.plan_only}; see what it would do: harness run {spec.recipe} --plan")
+        raise UsageError(f"{spec.recipe}: {spec.plan_only}; {_instead(spec)}")
+
+
+def _instead(spec: RunSpec) -> str:
+    """What can be done with the recipe here. The settings are the person's: they stay as they were typed."""
+    small = "".join(f"{SCALE}={name} to run it smaller, or " for name in scales(spec.recipe))
+    return f"add {small}--plan to see what it would do"
 
 
 def command(spec: RunSpec, environment: BuiltEnvironment) -> tuple[str, ...]:

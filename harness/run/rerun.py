@@ -20,7 +20,7 @@ from harness.places import Places
 from harness.records import IMPORTED, BuiltEnvironment, Run, RunSpec, Value
 from harness.run.orders import built, built_from_lock, found_environment
 from harness.run.prepare import check_startable
-from harness.run.resolve import default_config, recipes
+from harness.run.resolve import SCALE, default_config, recipes
 from harness.run.runner import Order
 
 
@@ -66,6 +66,8 @@ def changed(spec: RunSpec, assignments: Sequence[str]) -> RunSpec:
         raise UsageError(f"{assignments[0]}: a command has no settings to override; it runs again as it was")
     if spec.recipe not in recipes():
         raise UsageError(f"the recipe {spec.recipe} is gone: its run can be repeated as it was, without overrides")
+    if scale := next((a for a in assignments if a.partition("=")[0].strip() == SCALE), ""):
+        raise UsageError(f"{scale}: a run keeps its settings' scale; for another: harness run {spec.recipe} {scale}")
     recipe = recipes()[spec.recipe]
     return recipe(override(unflatten(type(default_config(recipe)), spec.config), assignments))
 

@@ -12,7 +12,6 @@ from typing import Any
 from harness.config import override
 from harness.errors import HarnessError, UsageError
 from harness.records import RunSpec
-from harness.run.prepare import check_startable
 
 Recipe = Callable[..., RunSpec]
 
@@ -57,6 +56,12 @@ def resolve(name: str, assignments: Sequence[str] = ()) -> RunSpec:
         raise UsageError(str(error)) from None
 
 
+def default_recipe() -> str:
+    """The recipe that every machine can run."""
+    name: str = _module().DEFAULT
+    return name
+
+
 def scales(name: str) -> Mapping[str, Any]:
     """The configurations of the recipe ``name``, beside its own, that ``scale=NAME`` starts from."""
     declared: Mapping[str, Mapping[str, Any]] = _module().SCALES
@@ -72,24 +77,10 @@ def _start(name: str, assignments: Sequence[str]) -> tuple[Any, list[str]]:
     if not there:
         raise UsageError(f"{SCALE}={chosen[-1]}: {name} has one scale only, its own")
     if chosen[-1] not in there:
-        raise UsageError(f"{SCALE}={chosen[-1]}: beside its own, {name} has {SCALE}={f' and {SCALE}='.join(there)}")
+        raise UsageError(
+            f"there is no {SCALE}={chosen[-1]}: {name} has its own and {SCALE}={f', {SCALE}='.join(there)}"
+        )
     return there[chosen[-1]], [a for a in assignments if a.partition("=")[0].strip() != SCALE]
-
-
-def choose_recipe() -> tuple[str, str]:
-    """The recipe for a request that names none, and why: one made for this machine's GPUs, or else the small one."""
-    refused = []
-    for name, recipe in recipes().items():
-        spec = recipe()
-        if spec.needs_gpus:
-            try:
-                check_startable(spec)
-            except UsageError as error:
-                refused.append(str(error).partition(";")[0])
-            else:
-                return name, f"its {spec.needs_gpus} {spec.needs_gpu_name} GPUs are here"
-    default: str = _module().DEFAULT
-    return default, "; ".join(refused)
 
 
 def default_config(recipe: Recipe) -> Any:

@@ -76,7 +76,7 @@ def _of_steps(seen: _Seen) -> Summary:
     state = steady_state(steps, seen.compiles)
     tokens = int(steps.tokens.sum())
     losses = _losses(steps, state)
-    devices = device_shares(roles, role, state)
+    devices = device_shares(roles, role, state) if state.throughput() else ()  # too few steps say nothing of them
     waits = waits_of(devices)
     return Summary(
         steps=len(state.rows),

@@ -24,7 +24,8 @@ _SENT_BECAUSE = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """``exit_code`` is as a shell has it: 128 and more for a signal."""
+    """``exit_code`` is as a shell has it: 128 and more for a signal. ``signal`` is the one that the harness sent or
+    passed on first, or else the one that the child died of."""
 
     status: Status
     exit_code: int
@@ -53,8 +54,8 @@ def judge(
     done = code == 0 and (finished.ok if finished else not ours)
     if done and not (sent and finished is None):
         return Verdict("finished", 0, None, "")
-    if sent:
-        return Verdict("killed", exit_code, number, _why_sent(sent))
+    if sent:  # a launcher may answer a signal by an exit code
+        return Verdict("killed", exit_code, sent[0], _why_sent(sent))
     told = finished is not None and not finished.ok  # before a signal came: a launcher may end its whole group with one
     if number in _ENDED_BY and not told:
         return Verdict("killed", exit_code, number, _from_outside(signal.Signals(number), memory_ran_out))

@@ -216,9 +216,13 @@ def _section(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
     return Group(Text(f"\n{title}", style="bold"), _pairs(rows))
 
 
+NAME_WIDTH = 34
+"""Columns of the longest name beside its text; what is longer is folded. Half of a plain terminal is the text's."""
+
+
 def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="dim", overflow="fold", max_width=NAME_WIDTH)  # a long name must not take the text's place
     table.add_column(overflow="fold")
     for name, text in rows:
         table.add_row(name, Text(text))

@@ -94,7 +94,8 @@ def _verdicts(e: Explanation) -> RenderableType:
 def _failure(run: Measured) -> RenderableType:
     failure = run.failure
     assert failure is not None
-    lines: list[RenderableType] = [Text(f"{plain(run.run.id)} failed: {plain(failure.sentence)}", style="bold red")]
+    head = f"{plain(run.run.id)} {failure.verb}: {plain(failure.sentence)}"
+    lines: list[RenderableType] = [Text(head, style="bold red")]
     named = (("last", failure.last), ("see", failure.reference), ("advice", failure.advice))
     lines.append(_grid((Text(name, style="dim"), Text(plain(text))) for name, text in named if text))
     lines += [Padding(Text(plain(line), style="dim"), (0, 0, 0, 2), expand=False) for line in failure.lines]

@@ -128,7 +128,10 @@ class Live:
 
     def waits(self) -> str:
         """Who waits for whom of several roles; of one, what its target takes, if it has one."""
-        steps = {role: [step for row in self._recent(role) for step in row.steps] for role in self._growing}
+        since = min(
+            (step.t - step.seconds for row in self._rows for step in row.steps), default=0.0
+        )  # not of a compile
+        steps = {role: [s for row in self._recent(role) for s in row.steps if s.t > since] for role in self._growing}
         shares = {role: _share(found, "wait") for role, found in steps.items()}
         if len(shares) > 1:
             devices = {role: len({step.device for step in found}) for role, found in steps.items()}

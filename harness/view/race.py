@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.figures import duration
+from harness.figures import counted_text, duration
 from harness.run.race.grid import WORK
 from harness.run.race.outcome import Outcome
 from harness.run.race.record import Tally, Try
@@ -58,7 +58,7 @@ def others(tally: Tally) -> Text:
 def so_far(tally: Tally, asked: int, number: int, cells: int) -> str:
     """One line while a cell is tried; ``number``: which of the ``cells`` it is, from 1."""
     counts = ", ".join(f"{outcome} {count}" for outcome, count in tally.outcomes.most_common())
-    doing = f"try {tally.tries + 1} of {asked}" if tally.tries < asked else f"{asked} tries"
+    doing = f"try {tally.tries + 1} of {asked}" if tally.tries < asked else counted_text(asked, "try", "tries")
     took = f", {duration(tally.seconds / tally.tries)} each" if tally.tries else ""
     return f"cell {number} of {cells}: {tally.cell.name}: {doing}{f': {counts}' if counts else ''}{took}"
 

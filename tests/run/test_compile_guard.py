@@ -45,6 +45,36 @@ def test_a_script_is_run_as_python_alone_runs_it(tmp_path: Path) -> None:
     assert guarded.stderr == alone.stderr  # no frame of ours in the traceback
 
 
+def test_a_script_knows_where_it_is_as_python_alone_tells_it(tmp_path: Path) -> None:
+    """Absolute, so that it still does once it has changed its folder."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "where.py").write_text("import os, sys\nos.chdir('/')\nprint(__file__, sys.argv[0])\n")
+    (tmp_path / "below" / "link.py").symlink_to(tmp_path / "where.py")
+    for typed in ("../where.py", "./link.py", "link.py", str(tmp_path / "where.py")):
+        alone = python(typed, cwd=tmp_path / "below")
+        guarded = python("-m", "harness.run.compile_guard", typed, cwd=tmp_path / "below")
+        assert guarded.stdout == alone.stdout
+        assert guarded.stdout.startswith("/")
+
+
+def test_help_is_no_fault() -> None:
+    done = python("-m", "harness.run.compile_guard", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "usage: python -m harness.run.compile_guard [-m MODULE | SCRIPT] ARGS...\n"
+
+
+def test_a_python_without_torch_is_one_line() -> None:
+    hidden = (
+        "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['x']\n"
+        "runpy.run_module('harness.run.compile_guard', run_name='__main__')"
+    )
+    done = python("-c", hidden)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith("compile guard: ")
+    assert line.endswith(" has no torch, so there is nothing to guard")
+
+
 def test_what_cannot_be_run_is_one_line(tmp_path: Path) -> None:
     for arguments in ([], ["-m"], [str(tmp_path / "nowhere.py")]):
         done = python("-m", "harness.run.compile_guard", *arguments)

@@ -61,6 +61,11 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+def test_a_scale_is_chosen_when_a_recipe_is_run_and_not_when_a_run_is_repeated() -> None:
+    with pytest.raises(UsageError, match=r"for another: harness run qwen3_6_27b_8gpu scale=tiny$"):
+        changed(resolve("qwen3_6_27b_8gpu", ["scale=tiny"]), ["train.steps=3", "scale=tiny"])
+
+
 def test_a_run_is_repeated_inside_its_image_with_the_images_code(
     where: Places, here: BuiltEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from harness.config import flatten
 from harness.errors import UsageError
-from harness.run import resolve as module
-from harness.run.resolve import choose_recipe, default_config, recipes, resolve, scales
+from harness.run.choose import choose_recipe
+from harness.run.prepare import check_startable
+from harness.run.resolve import default_config, recipes, resolve, scales
 
 
 def test_every_recipe_resolves_to_its_own_name_and_its_whole_configuration() -> None:
@@ -39,6 +40,22 @@ def test_a_scale_is_where_the_other_settings_start_from_in_any_order() -> None:
     assert changed == {"train.steps", "topology.kind"}
 
 
+def test_a_slip_in_a_group_s_name_is_told_from_the_same_name_elsewhere() -> None:
+    with pytest.raises(UsageError, match=r"did you mean topology\.kind\?$"):
+        resolve("tiny", ["topolgy.kind=threads"])
+
+
+def test_what_cannot_start_here_keeps_the_settings_that_were_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way out is something to add: a whole command would have to repeat them."""
+    monkeypatch.setattr("harness.run.prepare.check_devices", lambda _: None)
+    with pytest.raises(UsageError, match=r"; add scale=tiny to run it smaller, or --plan to see what it would do$"):
+        check_startable(resolve("qwen3_6_27b_8gpu"))
+    monkeypatch.undo()
+    two = ["topology.kind=threads", "topology.targets=cuda:62", "topology.drafters=cuda:63"]
+    with pytest.raises(UsageError, match=r"^tiny needs 64 GPUs .*; add --plan to see what it would do$"):
+        check_startable(resolve("tiny", two))
+
+
 def test_a_request_without_a_name_gets_a_recipe_that_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the box too: a recipe that this version only plans fits no machine."""
     assert choose_recipe()[0] == "tiny"
@@ -47,7 +64,7 @@ def test_a_request_without_a_name_gets_a_recipe_that_can_start(monkeypatch: pyte
     assert name == "tiny"
     assert "no loader" in why
     ready = {**recipes(), "box": lambda: replace(resolve("toy"), needs_gpus=2, needs_gpu_name="RTX")}
-    monkeypatch.setattr(module, "recipes", lambda: ready)
+    monkeypatch.setattr("harness.run.choose.recipes", lambda: ready)
     assert choose_recipe() == ("box", "its 2 RTX GPUs are here")
 
 
@@ -61,8 +78,8 @@ def test_a_request_without_a_name_gets_a_recipe_that_can_start(monkeypatch: pyte
         ("toy", ["steps=0"], "at least 1"),
         ("toy", ["steps"], "write key=value"),
         ("toy", ["scale=tiny"], "scale=tiny: toy has one scale only, its own"),
-        ("qwen3_6_27b_8gpu", ["scale=huge"], "scale=huge: beside its own, qwen3_6_27b_8gpu has scale=tiny"),
-        ("qwen3_6_27b_8gpu", ["scale="], "scale=: beside its own"),
+        ("qwen3_6_27b_8gpu", ["scale=huge"], "there is no scale=huge: qwen3_6_27b_8gpu has its own and scale=tiny"),
+        ("qwen3_6_27b_8gpu", ["scale="], "there is no scale=:"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, settings: list[str], message: str) -> None:

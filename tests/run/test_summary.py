@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records import CacheState, Compile, Eval, Event, Note, Started, Step
+from harness.records import CacheState, Compile, Eval, Event, Note, Started, Step, Summary
 from harness.run.summary import MOST_WARNINGS, cache_start, summarise
 
 
@@ -100,6 +100,19 @@ def test_a_slow_beginning_is_warm_up_and_a_slow_end_is_not(slow: int) -> None:
 def test_fewer_than_eight_steady_steps_give_no_throughput() -> None:
     assert summarise(series([1.0] * 8)).throughput_tok_s is None
     assert summarise(series([1.0] * 9)).throughput_tok_s is not None
+
+
+def test_too_few_steps_for_a_throughput_are_too_few_to_say_who_waits() -> None:
+    def summary(count: int) -> Summary:
+        told: list[Event] = []
+        for n in range(1, count + 1):
+            told.append(Step(float(n), n, "target", "cpu:0", 1.0, 0, 0, {"target": 0.2, "wait": 0.8}))
+            told.append(Step(float(n), n, "drafter", "cpu:1", 1.0, 100, 0, {"forward": 1.0}))
+        return summarise(told)
+
+    assert summary(40).bound == "drafter"
+    few = summary(4)
+    assert (few.throughput_tok_s, few.bound, few.waits, few.devices) == (None, "", {}, ())
 
 
 def test_devices_add_their_tokens_and_the_slowest_gives_the_seconds() -> None:

@@ -68,6 +68,8 @@ def test_every_end_has_its_status_and_its_reason(
 ) -> None:
     verdict = judge(code, sent, finished, ours, stderr, memory_ran_out=False)
     assert verdict.status == status
+    died_of = -code if code < 0 else None
+    assert verdict.signal == (sent[0] if sent and status == "killed" else died_of)
     assert reason in verdict.reason
     assert bool(verdict.reason) == (status != "finished")
     assert "\n" not in verdict.reason

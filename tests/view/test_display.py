@@ -122,6 +122,16 @@ def test_who_waits_for_whom() -> None:
     assert live.line(1.0).endswith(said)
 
 
+def test_what_others_waited_for_a_compile_is_not_what_they_wait_now() -> None:
+    live = Live("id", "box", "cu130")
+    live.feed(Step(40.0, 1, "target", "cuda:0", 40.0, 0, 0, {"target": 0.5, "wait": 39.5}))
+    live.feed(Step(41.0, 1, "drafter", "cuda:5", 41.0, 1000, 0, {"compile": 40.0, "forward": 1.0}))
+    for number in (2, 3, 4):
+        live.feed(Step(40.0 + number, number, "target", "cuda:0", 1.0, 0, 0, {"target": 0.5, "wait": 0.5}))
+        live.feed(Step(40.0 + number, number, "drafter", "cuda:5", 1.0, 1000, 0, {"forward": 1.0}))
+    assert live.waits() == "drafter-bound: the target waited 50 % of the time, the drafter 0 %"
+
+
 def test_a_role_alone_waits_for_nobody_that_is_recorded() -> None:
     live = Live("id", "toy", "")
     live.feed(Step(1.0, 1, "trainer", "cpu", 1.0, 1000, 0, {"wait": 0.31, "forward": 0.69}, {}))
@@ -230,6 +240,15 @@ def test_show_has_the_settings_and_the_place(tmp_path: Path) -> None:
     assert "environment.python 3.11.7" in text
     assert "with 1 packages" in text
     assert "environment.package.torch" not in text
+
+
+def test_a_long_name_leaves_a_plain_terminal_room_for_its_text(tmp_path: Path) -> None:
+    run = samples.recorded(tmp_path).load()
+    assert run.fingerprint is not None
+    facts = {f"state.loaded./a/long/way{'/down' * 20}/libcudart.so.13": "ab" * 32}
+    text = drawn(display.show(replace(run, fingerprint=replace(run.fingerprint, facts=facts))), 80)
+    assert "ab" * 20 in text  # a digest in two lines, not in twenty
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("width", [80, 60, 120])

@@ -97,8 +97,8 @@ class ThreadCrew:
         """What the devices made of "auto", and whether the compile guard is on."""
         return {
             "execution.attention.used": self._sides[0].attention,
-            "execution.device.used": self._devices[0].type,
-            "execution.compile.guarded": self._guard is not None,
+            "execution.device.used": self._layout.devices,
+            "execution.topology.guarded": self._guard is not None,
         }
 
     def train(self) -> str:

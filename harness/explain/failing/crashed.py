@@ -221,7 +221,8 @@ def _size(state: CacheState) -> str:
 def _told(side: Side, failure: Failure) -> str:
     """Who failed, how, and the last thing that happened."""
     few = "" if len(side.failed) == len(side.runs) else f"{len(side.failed)} of the {len(side.runs)} runs of "
-    return f"{few}{_name(side)} failed: {failure.sentence}; the last thing that happened: {failure.last}"
+    head = f"{few}{_name(side)} {failure.verb}: {failure.sentence}"
+    return f"{head}; the last thing that happened: {failure.last}"
 
 
 def _since(pair: _Pair, named: Sequence[Change], cold: _Cold | None) -> str:

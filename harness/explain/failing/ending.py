@@ -125,7 +125,7 @@ def _of_total(evidence: Evidence, number: int) -> str:
 
 def _ago(evidence: Evidence, t: float) -> str:
     ago = evidence.end - t
-    return f"{figures.duration(ago)} before the end" if ago >= 1 else "just before the end"
+    return f"{figures.duration(ago)} before it ended" if ago >= 1 else "just before it ended"
 
 
 def _name(number: int) -> str:

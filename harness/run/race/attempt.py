@@ -75,6 +75,15 @@ class Runner:
                 yield judge(code, _text(folder / "stdout.log"), _text(folder / "stderr.log")), took
                 return
 
+    def remove_cache(self) -> None:
+        """What the tries shared is of no use once the race is over, and tens of megabytes."""
+        if self._cache.exists():
+            shutil.rmtree(self._cache)
+
+    @property
+    def _cache(self) -> Path:
+        return self.folder / "cache"
+
     def _argv(self, cell: Cell) -> list[str]:
         options = {
             "work": cell.work,
@@ -95,7 +104,7 @@ class Runner:
         Python's bytecode: without it each child would spend seconds on reading torch's sources.
         """
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)}
-        cache = self.folder / "cache" / cell.env
+        cache = self._cache / cell.env
         return kept | {
             "PYTHONPATH": str(self.root),
             "PYTHONUNBUFFERED": "1",

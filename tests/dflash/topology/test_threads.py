@@ -283,7 +283,7 @@ def test_the_guard_is_there_before_anything_is_compiled(tmp_path: Path, monkeypa
     guarded_by(monkeypatch, done)
     crew = boarded(replace(SEVERAL, compile="aot_eager"), tmp_path)
     assert done == ["guard", "compile", "compile"]  # a function for each drafter's thread
-    assert crew.facts()["execution.compile.guarded"] is True
+    assert crew.facts()["execution.topology.guarded"] is True
 
 
 def test_while_one_compiles_nobody_else_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,13 +205,13 @@ def last(end: float = 100.0, facts: dict[str, Value] | None = None, **happened: 
 
 def test_the_last_thing_that_happened() -> None:
     two = {"target": steps([90.0], [900]), "drafter": steps([95.0, 97.0], [811, 812])}
-    assert last(steps=two, facts={"workload.train.steps": 5000}) == "step 812 of 5,000, 3.00 s before the end"
-    assert last(97.4, steps=two) == "step 812, just before the end"
+    assert last(steps=two, facts={"workload.train.steps": 5000}) == "step 812 of 5,000, 3.00 s before it ended"
+    assert last(97.4, steps=two) == "step 812, just before it ended"
     saved = (Checkpoint(98.0, "x.safetensors", 812),)
-    assert last(steps=two, checkpoints=saved) == "a checkpoint at step 812, after step 812, 2.00 s before the end"
+    assert last(steps=two, checkpoints=saved) == "a checkpoint at step 812, after step 812, 2.00 s before it ended"
     notes = (Note(2.0, "loading the target"), Note(3.0, "no compiler", "warning"))
-    assert last(62.0, notes=notes) == "loading the target, 1:00 before the end; no step was reached"
-    assert last(started_t=1.0, end=1.5) == "the trainer had started, just before the end; no step was reached"
+    assert last(62.0, notes=notes) == "loading the target, 1:00 before it ended; no step was reached"
+    assert last(started_t=1.0, end=1.5) == "the trainer had started, just before it ended; no step was reached"
     assert (
         last(compiles=(Compile(9.0, "graph 0/0 forward", 6.5),), end=9.0)
         == "compiling a function, before the first step"

@@ -205,6 +205,16 @@ CASES = {
     "devices": Case(
         "topology", {"execution.devices": ("drafter:cuda:5-7", "drafter:cuda:6-7")}, {"communication": 3.0, "wait": 8.0}
     ),
+    "the same devices by threads": Case(
+        "topology-kind",
+        {
+            "execution.topology.kind": ("inline", "threads"),
+            "execution.topology.guarded": (None, True),
+            "execution.device.used": ("cpu", "cpu:0,cpu:1,cpu:2"),
+        },
+        dict.fromkeys(COSTS, 1.4),
+        says="topology.kind went from inline to threads",
+    ),
     "fewer drafters": Case(
         "fewer-devices",
         {"execution.devices": ("drafter:cuda:5-7", "drafter:cuda:6-7"), "observed.devices": (3, 2)},
