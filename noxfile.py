@@ -136,6 +136,6 @@ def lock(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the harness itself costs: -- [NAME ...] of benchmarks/; without a name, most."""
-    found = sorted({path.stem for path in Path("benchmarks").glob("[!_]*.py")} - {"gpu", "race_table"})
+    found = sorted({path.stem for path in Path("benchmarks").glob("[!_]*.py")} - {"gpu", "race_table", "topologies"})
     for name in session.posargs or found:
         _run(session, "dev", "-m", f"benchmarks.{name}")

@@ -114,13 +114,14 @@ def measure(name: str, config: DFlashConfig, folder: Path) -> Measured:
             torch.compiler.reset()
             failed = train(config, Recorder(folder, 0.0))
         else:
-            failed = _elsewhere(config, folder)
+            failed = elsewhere(config, folder)
     except Exception as error:  # whatever torch and Triton raise where a GPU cannot run it: a line of the table
         failed = (f"{type(error).__name__}: {error}".splitlines())[0]
-    return Measured(name, failed=failed) if failed else _figures(name, folder)
+    return Measured(name, failed=failed) if failed else figures(name, folder)
 
 
-def _elsewhere(config: DFlashConfig, folder: Path) -> str:
+def elsewhere(config: DFlashConfig, folder: Path) -> str:
+    """Train in a process that this program is started in again. Returns why it failed, or ""."""
     (folder / "spec.json").write_text(json.dumps({"config": flatten(config)}))
     environment = {**os.environ, "HARNESS_RUN": str(folder)}
     argv = [sys.executable, *sys.orig_argv[1:]]
@@ -128,7 +129,8 @@ def _elsewhere(config: DFlashConfig, folder: Path) -> str:
     return (done.stderr.strip().splitlines() or ["it says nothing"])[-1] if done.returncode else ""
 
 
-def _figures(name: str, folder: Path) -> Measured:
+def figures(name: str, folder: Path) -> Measured:
+    """What the training recorded in ``folder`` came to."""
     lines = (folder / "events.jsonl").read_text("utf-8").splitlines()
     steps = [e for e in map(json.loads, lines) if e["kind"] == "step" and e["role"] == "drafter"]
     settled_in = [step for step in steps if step["step"] > WARM_UP]
@@ -167,7 +169,7 @@ def table(found: Sequence[Measured]) -> Table:
 def main() -> int:
     """The whole benchmark; or, where a benchmark started this process, one training of it."""
     if "HARNESS_RUN" in os.environ:
-        return _one()
+        return one_training()
     gpus = torch.cuda.device_count()
     if not gpus:
         print("no GPU here: nothing was measured", file=sys.stderr)
@@ -184,7 +186,8 @@ def main() -> int:
     return int(any(one.failed for one in found))
 
 
-def _one() -> int:
+def one_training() -> int:
+    """The training whose folder HARNESS_RUN names, in this process; its exit code."""
     try:
         reason = start(train, Recorder.from_environment())
     except HarnessError as error:
