@@ -1,4 +1,4 @@
-"""What each topology costs on the CPU: ``nox -s bench -- topologies``. About ten minutes; wants two idle cores.
+"""What each topology costs on the CPU: ``nox -s bench -- topologies``. About twelve minutes; wants two idle cores.
 
 One target and one drafter, the size of ``tiny``, compiled and not: taking turns on one device (inline), as two threads,
 as two processes. All compute the same. Rounds are interleaved, and each figure is the median of its rounds; what counts
@@ -23,7 +23,7 @@ from benchmarks.gpu import TINY, elsewhere, figures, one_training
 from experiments.dflash.config import Backend, DFlashConfig, TrainConfig
 from experiments.dflash.layout import TopologyConfig
 
-ROUNDS = 5
+ROUNDS = 3
 BACKENDS: tuple[Backend, ...] = ("none", "inductor")
 TOPOLOGIES = {
     "inline": TopologyConfig(),
@@ -45,7 +45,7 @@ def cells() -> Iterator[tuple[str, Backend, DFlashConfig]]:
     for backend in BACKENDS:
         for name, topology in TOPOLOGIES.items():
             device = "cpu" if topology.kind == "inline" else "auto"
-            train = TrainConfig(steps=60, batch=12)
+            train = TrainConfig(steps=40, batch=12)
             yield name, backend, replace(TINY, train=train, topology=topology, compile=backend, device=device)
 
 

@@ -163,7 +163,8 @@ def _why_nothing(parts: Parts) -> str:
     without = [m.run.id for side in (parts.before, parts.after) for m in side.runs if m.steady is None]
     if without:
         more = len(without) - 1
-        return f"{without[0]} has no steady steps" + (f", and {more} other{'s' * (more > 1)} neither" if more else "")
+        others = f", nor {'has' if more == 1 else 'have'} {figures.counted_text(more, 'other')}" if more else ""
+        return f"{without[0]} has no steady steps{others}"
     return parts.throughput.words
 
 

@@ -35,6 +35,8 @@ def run_ranks(topology: TopologyConfig, batch: int, threads: int, recorder: Reco
     note_simulated(topology, recorder)
     if topology.nodes > 1:
         recorder.note(f"waiting for {topology.nodes - 1} more of {topology.nodes} machines: {elsewhere(topology)}")
+    else:
+        recorder.note(f"starting {seats_of_a_machine(topology)} processes, each of which imports torch")
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     command = [sys.executable, *sys.orig_argv[1:]]
