@@ -110,7 +110,7 @@ def measure(name: str, config: DFlashConfig, folder: Path) -> Measured:
     """Train, in this process (inline) or in one of its own, and read what was recorded."""
     folder.mkdir()
     try:
-        if config.topology.kind == "inline":
+        if config.topology.kind == "inline" and not config.cuda_graphs:  # a capture that failed spoils its process
             torch.compiler.reset()
             failed = train(config, Recorder(folder, 0.0))
         else:

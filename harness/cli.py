@@ -49,7 +49,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(_COMMANDS)}"
             raise click.UsageError(f"there is no command {args[0]}: {hint}", ctx)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.dflash.attention import Attention, build_mask
-from experiments.dflash.compiling import compile_forward
+from experiments.dflash.compiling import Forward, compile_forward
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.model import DFlashDrafter
 from experiments.dflash.target import document_positions
@@ -49,14 +49,29 @@ def refuse_cuda_graphs(config: DFlashConfig, device: torch.device) -> None:
         raise UsageError(f"cuda_graphs=true needs a GPU, and the device is {device}: leave cuda_graphs out")
 
 
-def as_cuda_graphs(
-    forward: BlockForward, example: tuple[Tensor, ...], autocast: AbstractContextManager[None]
-) -> BlockForward:
-    """``forward`` with its training forward and backward replayed as CUDA graphs of ``example``'s shapes and types.
+class _Captured(nn.Module):
+    """What is captured: the forward under its autocast, which the backward is not under, as in an eager step."""
+
+    def __init__(self, block: BlockForward, autocast: AbstractContextManager[None]) -> None:
+        super().__init__()
+        self._block = block
+        self._autocast = autocast
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        with self._autocast:
+            hidden: Tensor = self._block(*inputs)
+        return hidden
+
+
+def as_cuda_graphs(block: BlockForward, example: tuple[Tensor, ...], autocast: AbstractContextManager[None]) -> Forward:
+    """``block``'s training forward and backward as CUDA graphs of ``example``'s shapes and types. ``block`` stays as it
+    is; what the graphs hold of the GPU's memory is given back with what is returned.
 
     Warms up and captures at once, on the device of ``example`` and under ``autocast``, whose cache must be off: then a
     replay rounds the weights as they are in its step. Nothing else may use a GPU in this process meanwhile, since
     torch captures in the mode in which another thread's allocation breaks it; so it is called before workers start.
     """
-    with torch.cuda.device(example[0].device), autocast:
-        return cast(BlockForward, torch.cuda.make_graphed_callables(forward.train(), example))
+    # The capture keeps the nodes that add up gradients, with their stream; torch orders it with the step's, and warns.
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+    with torch.cuda.device(example[0].device):
+        return cast(Forward, torch.cuda.make_graphed_callables(_Captured(block, autocast), example))

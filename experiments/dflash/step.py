@@ -18,6 +18,7 @@ from torch import Tensor
 from experiments.dflash.anchors import Anchors, Supervision, sample_anchors, supervise
 from experiments.dflash.attention import Attention, choose_attention
 from experiments.dflash.clock import PhaseClock
+from experiments.dflash.compiling import Forward
 from experiments.dflash.config import DFlashConfig
 from experiments.dflash.data import Batch, Dataset
 from experiments.dflash.forward import BlockForward, as_cuda_graphs, refuse_cuda_graphs
@@ -71,7 +72,8 @@ class DrafterSide:
 
     config: DFlashConfig
     drafter: DFlashDrafter
-    forward: BlockForward  # the drafter's, eager, compiled or captured
+    block: BlockForward
+    forward: Forward  # the block's, or the same as CUDA graphs
     borrowed: Borrowed
     optimizer: torch.optim.AdamW
     gradients: Gradients
@@ -128,10 +130,12 @@ def drafter_side(config: DFlashConfig, target: Target, borrowed: Borrowed, devic
     refuse_cuda_graphs(config, device)
     attention = choose_attention(config.attention, config.compile, device, config.attention_fallback)
     drafter = fresh_drafter(config, target, device)
+    block = BlockForward(drafter, config.compile, attention)
     return DrafterSide(
         config=config,
         drafter=drafter,
-        forward=BlockForward(drafter, config.compile, attention),
+        block=block,
+        forward=block,
         borrowed=borrowed,
         optimizer=make_optimizer(drafter.parameters(), config.train),
         gradients=Gradients(drafter.parameters()),
@@ -156,7 +160,7 @@ def captured(side: DrafterSide, rows: int, positions: int) -> DrafterSide:
         torch.zeros(rows, slots, dtype=torch.long, device=side.device),
         embedded(side.borrowed, torch.zeros(rows, slots, dtype=torch.long, device=side.device), width),
     )
-    return replace(side, forward=as_cuda_graphs(side.forward, example, autocast(config, side.device, cache=False)))
+    return replace(side, forward=as_cuda_graphs(side.block, example, autocast(config, side.device, cache=False)))
 
 
 def feature_type(config: DFlashConfig) -> torch.dtype:

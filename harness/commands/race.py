@@ -121,9 +121,10 @@ def race(
     except KeyboardInterrupt:
         made.interrupted = True
         say("stopped by Ctrl-C: this is what was done")
+    try:
+        return _report(made, where, json_)
     finally:
         runner.remove_cache()
-    return _report(made, where, json_)
 
 
 def _torch(name: str, where: Places) -> str | None:

@@ -28,7 +28,8 @@ try:
 except ModuleNotFoundError as missing:
     if __name__ != "__main__" or missing.name != "torch":
         raise
-    sys.exit(f"compile guard: {sys.executable} has no torch, so there is nothing to guard")
+    sys.stderr.write(f"compile guard: {sys.executable} has no torch, so there is nothing to guard\n")
+    sys.exit(2)
 
 from harness.errors import EnvironmentFault
 from harness.run.compile_hooks import (

@@ -91,9 +91,9 @@ def check_startable(spec: RunSpec) -> None:
 
 
 def _instead(spec: RunSpec) -> str:
-    """What can be done with the recipe here. The settings are the person's: they stay as they were typed."""
-    small = "".join(f"{SCALE}={name} to run it smaller, or " for name in scales(spec.recipe))
-    return f"add {small}--plan to see what it would do"
+    """What can be done with the recipe here. The settings are the person's: nobody has to type them for an example."""
+    small = "".join(f", {SCALE}={name} in it runs smaller" for name in scales(spec.recipe))
+    return f"harness run {spec.recipe} ... --plan shows what it would do{small}"
 
 
 def command(spec: RunSpec, environment: BuiltEnvironment) -> tuple[str, ...]:

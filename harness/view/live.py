@@ -131,7 +131,10 @@ class Live:
         since = min(
             (step.t - step.seconds for row in self._rows for step in row.steps), default=0.0
         )  # not of a compile
-        steps = {role: [s for row in self._recent(role) for s in row.steps if s.t > since] for role in self._growing}
+        steps = {
+            role: [s for row in self._recent(role) for s in row.steps if s.t - s.seconds >= since]
+            for role in self._growing
+        }
         shares = {role: _share(found, "wait") for role, found in steps.items()}
         if len(shares) > 1:
             devices = {role: len({step.device for step in found}) for role, found in steps.items()}

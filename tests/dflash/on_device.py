@@ -110,6 +110,7 @@ def check_travel(source: torch.device, device: torch.device, runtime: CudaRuntim
     """Shares arrive whole and in order while the source is busy and both sides reuse their memory."""
     courier = Courier(source, device, 2, runtime)
     busy = torch.randn(512, 512, device=source)
+    reader = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
     for number in range(20):
         for _ in range(20):
             busy = torch.tanh(busy @ busy)  # the share below is made well after it has been queued
@@ -119,10 +120,12 @@ def check_travel(source: torch.device, device: torch.device, runtime: CudaRuntim
         parcel = courier.send(made)
         del made
         torch.full((2, 256, 64), -9.0, device=source)  # takes the memory, if it was given back too early
-        got = parcel.open()
+        with torch.cuda.stream(reader):  # the drafter's thread has a stream of its own
+            got = parcel.open()
+            read = got.features_BSF.cpu(), got.label_BS.cpu()
         assert got.features_BSF.device == device
-        assert torch.equal(got.features_BSF.cpu(), torch.full((2, 256, 64), float(number)))
-        assert torch.equal(got.label_BS.cpu(), torch.full((2, 256), number))
+        assert torch.equal(read[0], torch.full((2, 256, 64), float(number)))
+        assert torch.equal(read[1], torch.full((2, 256), number))
 
 
 class Small(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from experiments.dflash.config import DFlashConfig
@@ -50,21 +50,20 @@ class Replayed(torch.autograd.Function):
         return None, None, *[None] * ctx.count, *found
 
 
-def traced(forward: BlockForward, example: Example) -> BlockForward:
-    """``forward`` replaced by a replay of its trace on ``example``, as torch.cuda.make_graphed_callables does."""
-    weights = tuple(forward.parameters())
-    names = [name for name, _ in forward.named_parameters()]
-    eager, count = type(forward).forward, len(example)
+def traced(module: nn.Module, example: Example) -> Callable[..., Tensor]:
+    """A replay of ``module``'s trace on ``example``, in place of torch.cuda.make_graphed_callables."""
+    weights = tuple(module.parameters())
+    names = [name for name, _ in module.named_parameters()]
+    count = len(example)
 
     def run(*tensors: Tensor) -> Tensor:
         inputs, given = tensors[:count], dict(zip(names, tensors[count:], strict=True))
-        hidden: Tensor = torch.func.functional_call(forward, given, inputs)
+        hidden: Tensor = torch.func.functional_call(module, given, inputs)
         return hidden
 
     def run_backward(gradient: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(run(*tensors), tensors[count:], gradient)
 
-    forward.forward = lambda *inputs: eager(forward, *inputs)  # type: ignore[method-assign]
     learned = [weight.detach().requires_grad_() for weight in weights]
     gradient = torch.ones_like(run(*example, *learned))
     traces = make_fx(run)(*example, *learned), make_fx(run_backward)(gradient, *example, *learned)
@@ -75,8 +74,7 @@ def traced(forward: BlockForward, example: Example) -> BlockForward:
         hidden: Tensor = Replayed.apply(traces, count, *copied, *weights)  # type: ignore[no-untyped-call]
         return hidden
 
-    forward.forward = replay  # type: ignore[method-assign, assignment]
-    return forward
+    return replay
 
 
 @pytest.fixture
@@ -84,10 +82,10 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[Example]:
     """The examples of all captures, which are traces here; a device of the CPU passes for one that has graphs."""
     made: list[Example] = []
 
-    def capture(forward: BlockForward, example: Example) -> BlockForward:
-        assert not torch.is_autocast_cache_enabled() or not torch.is_autocast_enabled("cpu")
+    def capture(module: nn.Module, example: Example) -> Callable[..., Tensor]:
+        assert not torch.is_autocast_enabled("cpu")  # torch refuses a capture under autocast with its cache
         made.append(example)
-        return traced(forward, example)
+        return traced(module, example)
 
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())

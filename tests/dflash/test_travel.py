@@ -47,6 +47,10 @@ class Simulated:
     def current(self, device: torch.device) -> Stream:
         return self._current[device]
 
+    def threads(self, device: torch.device, stream: Stream) -> None:
+        """From now on the thread speaks whose current stream on ``device`` that is."""
+        self._current[device] = stream
+
     def new_stream(self, device: torch.device) -> Stream:
         assert device in self._current
         self.streams.append(Stream())
@@ -62,8 +66,8 @@ class Simulated:
             stream.queue.append(lambda: event.passed)
 
     def peers(self, one: torch.device, other: torch.device) -> bool:
-        assert (one, other) == (TARGET, DRAFTER)
-        return self._peers
+        assert one == TARGET
+        return one == other or self._peers
 
     def pinned(self, like: Tensor) -> Tensor:
         return torch.full_like(like, -2)
@@ -133,6 +137,35 @@ def test_features_arrive_whole_in_any_schedule(peers: bool, depth: int) -> None:
 def test_the_schedules_find_a_forgotten_wait_and_memory_given_back_too_early(peers: bool, forget: str) -> None:
     expected = [number for number in range(6) for _ in range(2)]
     assert any(journeys(peers, seed, forget=forget) != expected for seed in range(40))
+
+
+def shared(seed: int, forget: str = "") -> list[float]:
+    """What a drafter's stream reads of each share where the target's stream is on the same device."""
+    runtime = Simulated(peers=True, forget=forget)
+    courier = Courier(TARGET, TARGET, 2, runtime)
+    target, drafter = runtime.current(TARGET), runtime.new_stream(TARGET)
+    read: list[float] = []
+    for number in range(6):
+        made = Features(torch.full((1, 2, 3), -1.0), torch.full((1, 2), -1))
+        for tensor in (made.features_BSF, made.label_BS):
+            target.do(lambda tensor=tensor, number=number: tensor.fill_(number))  # type: ignore[misc]
+        parcel = courier.send(made)
+        runtime.threads(TARGET, drafter)
+        got = parcel.open()
+        runtime.threads(TARGET, target)
+        assert got is made
+        drafter.do(lambda got=got: read.append(float(got.features_BSF.mean())))  # type: ignore[misc]
+        for tensor in (got.features_BSF, got.label_BS):
+            runtime.drop(tensor, target)
+    runtime.run(random.Random(seed))
+    return read
+
+
+def test_on_one_gpu_nothing_travels_and_the_readers_stream_waits_for_the_makers() -> None:
+    for seed in range(40):
+        assert shared(seed) == list(range(6))
+    for forget in ("wait", "keep"):
+        assert any(shared(seed, forget) != list(range(6)) for seed in range(40))
 
 
 def test_on_the_cpu_nothing_travels() -> None:

@@ -46,13 +46,18 @@ def test_a_slip_in_a_group_s_name_is_told_from_the_same_name_elsewhere() -> None
 
 
 def test_what_cannot_start_here_keeps_the_settings_that_were_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way out is something to add: a whole command would have to repeat them."""
+    """A whole command would have to repeat them."""
     monkeypatch.setattr("harness.run.prepare.check_devices", lambda _: None)
-    with pytest.raises(UsageError, match=r"; add scale=tiny to run it smaller, or --plan to see what it would do$"):
+    with pytest.raises(
+        UsageError,
+        match=r"; harness run qwen3_6_27b_8gpu \.\.\. --plan shows what it would do, scale=tiny in it runs smaller$",
+    ):
         check_startable(resolve("qwen3_6_27b_8gpu"))
     monkeypatch.undo()
     two = ["topology.kind=threads", "topology.targets=cuda:62", "topology.drafters=cuda:63"]
-    with pytest.raises(UsageError, match=r"^tiny needs 64 GPUs .*; add --plan to see what it would do$"):
+    with pytest.raises(
+        UsageError, match=r"^tiny needs 64 GPUs .*; harness run tiny \.\.\. --plan shows what it would do$"
+    ):
         check_startable(resolve("tiny", two))
 
 

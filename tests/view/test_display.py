@@ -126,6 +126,7 @@ def test_what_others_waited_for_a_compile_is_not_what_they_wait_now() -> None:
     live = Live("id", "box", "cu130")
     live.feed(Step(40.0, 1, "target", "cuda:0", 40.0, 0, 0, {"target": 0.5, "wait": 39.5}))
     live.feed(Step(41.0, 1, "drafter", "cuda:5", 41.0, 1000, 0, {"compile": 40.0, "forward": 1.0}))
+    live.feed(Step(41.1, 9, "target", "cuda:0", 39.0, 0, 0, {"target": 0.5, "wait": 38.5}))  # its queue was full
     for number in (2, 3, 4):
         live.feed(Step(40.0 + number, number, "target", "cuda:0", 1.0, 0, 0, {"target": 0.5, "wait": 0.5}))
         live.feed(Step(40.0 + number, number, "drafter", "cuda:5", 1.0, 1000, 0, {"forward": 1.0}))

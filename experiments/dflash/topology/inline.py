@@ -60,7 +60,11 @@ class InlineCrew:
 
     def facts(self) -> Mapping[str, Value]:
         """What the device made of "auto"."""
-        return {"execution.attention.used": self._side.attention, "execution.device.used": str(self._device)}
+        return {
+            "execution.attention.used": self._side.attention,
+            "execution.device.kind": self._device.type,
+            "execution.device.used": str(self._device),
+        }
 
     def train(self) -> str:
         """Step after step on the one device."""

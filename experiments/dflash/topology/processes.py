@@ -128,7 +128,11 @@ class ProcessCrew:
         """What the drafters' devices make of "auto"."""
         config = self._config
         attention = choose_attention(config.attention, config.compile, self._device, config.attention_fallback)
-        return {"execution.attention.used": attention, "execution.device.used": self._layout.devices}
+        return {
+            "execution.attention.used": attention,
+            "execution.device.kind": self._device.type,
+            "execution.device.used": self._layout.devices,
+        }
 
     def train(self) -> str:
         """This rank's part of all steps; on rank 0, why the drafters gave the training up."""

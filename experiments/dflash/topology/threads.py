@@ -97,6 +97,7 @@ class ThreadCrew:
         """What the devices made of "auto", and whether the compile guard is on."""
         return {
             "execution.attention.used": self._sides[0].attention,
+            "execution.device.kind": self._devices[0].type,
             "execution.device.used": self._layout.devices,
             "execution.topology.guarded": self._guard is not None,
         }

@@ -2,7 +2,7 @@
 
 A target sends as soon as it has queued its work: the copy runs on streams of its own, ordered by events, and no host
 waits for it. Where one GPU can reach the other's memory it is a peer copy; else it goes through a ring of pinned
-host buffers. On the CPU nothing travels: the devices are one memory.
+host buffers. On one device nothing travels; on a GPU its reader still waits, in its stream, for what made it.
 
 Not yet run on a GPU (docs/gpu.md). The order of the copies is tested on simulated streams, in random schedules.
 """
@@ -38,7 +38,8 @@ class Runtime(Protocol[S]):
     def empty(self, like: Tensor, device: torch.device, stream: S) -> Tensor: ...
 
     def copy(self, into: Tensor, source: Tensor, leaving: S, arriving: S) -> None:
-        """Queue a copy: after what both streams were given so far, and before what ``arriving`` is given next."""
+        """Queue a copy between two devices, after what both streams were given so far and before what ``arriving`` is
+        given next; or, where both are one stream, in it."""
 
     def keep(self, tensor: Tensor, stream: S) -> None:
         """Its memory is not used again before ``stream`` has passed what it was given so far."""
@@ -127,6 +128,8 @@ class Courier(Generic[S]):
         runtime, device = self._runtime, self._device
         if device.type == "cpu":
             return Parcel(features, runtime, device)
+        if device == self._source and self._direct:  # two threads on one GPU: they are there already
+            return Parcel(features, runtime, device, runtime.record(runtime.current(device)))
         tensors = (features.features_BSF, features.label_BS)
         runtime.wait(self._leaving, runtime.record(runtime.current(self._source)))
         there = tuple(runtime.empty(tensor, device, self._arriving) for tensor in tensors)
