@@ -91,7 +91,7 @@ class Failure:
 
     signature: str
     sentence: str  # for a person: what failed; without the run's name
-    last: str  # the last thing that happened: "step 812, 3 s before the end"
+    last: str  # the last thing that happened: "step 812, 3 s before it ended"
     lines: tuple[str, ...] = ()  # the lines of the logs that say so
     reference: str = ""  # the public report of the signature
     advice: str = ""  # the mending command, or what to look at

@@ -184,7 +184,7 @@ def crashed() -> Explanation:
         failure=Failure(
             "fx-race",
             "Three threads compiled at once, and one traced a function that another had compiled (an FX tracing race)",
-            "step 84, 2 s before the end",
+            "step 84, 2 s before it ended",
             (
                 "Exception in thread drafter-2:",
                 "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function. "

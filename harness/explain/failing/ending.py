@@ -25,7 +25,7 @@ _LOW_MEMORY = 0.02
 
 
 def last_happening(evidence: Evidence, compiling: str = "") -> str:
-    """``step 812 of 5,000, 3.00 s before the end``; ``compiling flex_attention, before the first step``.
+    """``step 812 of 5,000, 3.00 s before it ended``; ``compiling flex_attention, before the first step``.
 
     compiling  what was being compiled when it ended; "" where nothing was, as far as is known
     """
