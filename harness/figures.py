@@ -76,8 +76,10 @@ def bound_text(waits: Mapping[str, float], bound: str, devices: Mapping[str, int
 
 
 def roles_text(summary: Summary) -> str:
-    """``bound_text`` of a run that has ended."""
-    return bound_text(summary.waits, summary.bound, Counter(device.role for device in summary.devices))
+    """``bound_text`` of a run that has ended, and whether its devices were simulated: they took turns on real ones."""
+    said = bound_text(summary.waits, summary.bound, Counter(device.role for device in summary.devices))
+    simulated = any(re.fullmatch(r"cpu:\d+", device.device) for device in summary.devices)
+    return f"{said} (simulated devices)" if said and simulated else said
 
 
 def cost_unit(unit: str) -> tuple[str, float]:

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,14 @@ def test_the_end_panel_names_the_bottleneck_and_each_device(tmp_path: Path) -> N
         live.feed(event)
     assert said in drawn(live.panel(31.0))
     assert live.line(31.0).endswith(said)
+
+
+def test_simulated_devices_are_named_beside_what_they_waited() -> None:
+    """They take turns on real ones, so that their waiting says nothing of a GPU's."""
+    real = summarise(box())
+    simulated = replace(real, devices=tuple(replace(d, device=f"cpu:{n}") for n, d in enumerate(real.devices)))
+    assert figures.roles_text(simulated) == f"{figures.roles_text(real)} (simulated devices)"
+    assert not figures.roles_text(real).endswith("(simulated devices)")
 
 
 def test_where_roles_wait_alike_none_is_named() -> None:
