@@ -195,10 +195,11 @@ class CompileWatch:
         if backward:
             return "its forward was compiled again" if compile_id in self._again else ""
         frame, _, attempt = compile_id.rpartition("/")
-        first = here is not None and frame not in here.frames
-        if here is not None:
-            here.frames.add(frame)
-        if attempt == "0" or first or here is None:  # None: before the first step, for CUDA graphs
+        if here is None:  # before the first step, for CUDA graphs
+            return ""
+        first = frame not in here.frames
+        here.frames.add(frame)
+        if attempt == "0" or first:
             return ""
         self._again.add(compile_id)
         return _last_reason(frame)

@@ -76,13 +76,14 @@ def _of_steps(seen: _Seen) -> Summary:
     state = steady_state(steps, seen.compiles)
     tokens = int(steps.tokens.sum())
     losses = _losses(steps, state)
-    devices = device_shares(roles, role, state) if state.throughput() else ()  # too few steps say nothing of them
+    throughput = state.throughput()
+    devices = device_shares(roles, role, state) if throughput else ()  # too few steps say nothing of them
     waits = waits_of(devices)
     return Summary(
         steps=len(state.rows),
         tokens=tokens,
         padding=int(steps.padding.sum()),
-        throughput_tok_s=state.throughput() if tokens else None,
+        throughput_tok_s=throughput if tokens else None,
         whole_run_tok_s=tokens / seen.end if seen.end > 0 and tokens else None,
         first_step_s=float(state.rows.t[0]),
         warmup_steps=state.warm_up,

@@ -128,9 +128,8 @@ class Live:
 
     def waits(self) -> str:
         """Who waits for whom of several roles; of one, what its target takes, if it has one."""
-        since = min(
-            (step.t - step.seconds for row in self._rows for step in row.steps), default=0.0
-        )  # not of a compile
+        begun = (step.t - step.seconds for row in self._rows for step in row.steps)
+        since = min(begun, default=0.0)  # what others waited for a compile was before
         steps = {
             role: [s for row in self._recent(role) for s in row.steps if s.t - s.seconds >= since]
             for role in self._growing

@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from experiments.dflash.attention import Attention, attend, build_mask
 from experiments.dflash.compiling import CompileWatch, compile_forward
 from experiments.dflash.config import DFlashConfig, ModelConfig, TrainConfig
-from experiments.dflash.data import Dataset
 from experiments.dflash.step import Features
 from experiments.dflash.topology.crew import crew
 from experiments.dflash.topology.travel import Courier, CudaRuntime
 from experiments.dflash.train import settled
 from harness.run.events import Recorder
-from tests.dflash.tiny_target import VOCAB, random_target
+from tests.dflash.tiny_target import make_dataset, random_target
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,19 +34,12 @@ CONFIG = DFlashConfig(
 """head_dim: flex_attention's kernel wants at least 16."""
 
 
-def dataset() -> Dataset:
-    """Eight rows of twelve: two documents each, two places of padding at the end."""
-    ids = torch.randint(1, VOCAB - 1, (8, 12), generator=torch.Generator().manual_seed(0))
-    document = torch.tensor([[0] * 6 + [1] * 4 + [-1] * 2]).repeat(8, 1)
-    return Dataset(ids, document >= 0, document, rows_a_step=2, seed=0, digest="d")
-
-
 def trained(device: str, folder: Path, config: DFlashConfig = CONFIG) -> list[dict[str, Any]]:
     """The events of a whole training, on ``device`` if it is inline."""
     folder.mkdir()
     config = replace(config, device=device) if config.topology.kind == "inline" else config
     team = crew(settled(config)[0], Recorder(folder, 0.0))
-    team.board(random_target(), dataset())
+    team.board(random_target(), make_dataset(2))
     assert team.train() == ""
     return read(folder)
 

@@ -24,8 +24,8 @@ from experiments.dflash.topology.together import Workers
 from experiments.dflash.train import settled
 from harness.errors import UsageError
 from harness.run.events import Recorder
-from tests.dflash.on_device import CONFIG, dataset, read
-from tests.dflash.tiny_target import random_target
+from tests.dflash.on_device import CONFIG, read
+from tests.dflash.tiny_target import make_dataset, random_target
 
 CPU = torch.device("cpu")
 Example = tuple[Tensor, ...]
@@ -98,7 +98,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def trained(crew: InlineCrew | ThreadCrew, folder: Path) -> list[float]:
-    crew.board(random_target(), dataset())
+    crew.board(random_target(), make_dataset(2))
     assert crew.train() == ""
     return losses(folder)
 
