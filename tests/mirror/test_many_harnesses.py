@@ -108,7 +108,7 @@ def recorded_steps(folder: RunFolder) -> dict[int, dict[str, float]]:
         line["step"]: {
             "loss": line["metrics"]["loss"],
             "phase/step_ms": 1000 * line["seconds"],
-            "throughput/ktok_s": line["tokens"] / (1000 * line["seconds"] / 1000) / 1000,
+            "throughput/ktok_s": line["tokens"] / line["seconds"] / 1000,
         }
         for line in lines
         if line["kind"] == "step"
