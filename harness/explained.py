@@ -13,6 +13,7 @@ from harness.explain.comparing.comparable import work
 from harness.explain.explain import explain
 from harness.explain.judging.judge import MARGIN
 from harness.explain.measuring.measure import measure
+from harness.figures import counted_text
 from harness.run.folder import RunFolder
 from harness.run.gather import gather
 from harness.run.history import Past, baseline_of, earlier, way_of
@@ -67,7 +68,7 @@ def before_of(folder: RunFolder, runs: Path) -> Group | None:
     way = mine if (mine := way_of(folder, work)) in ways else ways[0]
     alike = [RunFolder(e.folder) for e in past if e.way == way][:MOST_BEFORE]
     how = "executed alike" if way == mine else "the latest"
-    return Group(f"{len(alike)} earlier run{'s' if len(alike) > 1 else ''} of it, {how}", tuple(alike))
+    return Group(f"{counted_text(len(alike), 'earlier run')} of it, {how}", tuple(alike))
 
 
 def _history(runs: Path, taken: Sequence[RunFolder]) -> History:

@@ -136,7 +136,7 @@ class Match:
         for turn in SIDES:
             rates = [s.value for run in self.made[turn] if (s := run.result.summary.throughput_tok_s)]
             if rates:
-                count = f"{len(rates)} run{'s' if len(rates) > 1 else ''}"
+                count = figures.counted_text(len(rates), "run")
                 parts.append(f"{turn} {figures.digits(statistics.geometric_mean(rates) / 1000)} Ktok/s ({count})")
         return f"; so far {', '.join(parts)}" if parts else ""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness import figures
 from harness.commands.terminal import as_json, out, print_json, say
 from harness.errors import UsageError
 from harness.mirror.logged import fetch
@@ -79,6 +80,6 @@ def _tell(source: str, found: Imported) -> None:
     if found.not_understood:
         lines = ", ".join(map(str, found.not_understood[:10])) + (" ..." if len(found.not_understood) > 10 else "")
         count = len(found.not_understood)
-        out.print(f"{count} line{'s' if count > 1 else ''} not understood: {lines}", soft_wrap=True, style="yellow")
+        out.print(f"{figures.counted_text(count, 'line')} not understood: {lines}", soft_wrap=True, style="yellow")
     outcome = "imported as" if found.new else "its facts are changed in" if found.changed else "imported before as"
     out.print(f"{outcome} {found.folder.id}", soft_wrap=True)

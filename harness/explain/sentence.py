@@ -77,7 +77,7 @@ def _steady(parts: Parts) -> str:
 
 def _open(judged: Judgement) -> str:
     if judged.more_runs:
-        runs = f"{judged.more_runs} more run{'s' if judged.more_runs > 1 else ''}"
+        runs = figures.counted_text(judged.more_runs, "more run")
         return f"and {runs} a side would likely settle it"
     return "and no number of runs that is worth it would settle it"
 

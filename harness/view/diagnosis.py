@@ -52,7 +52,7 @@ def report(diagnosis: Diagnosis, notes: bool = False) -> RenderableType:
         parts.append(_loaded(diagnosis))
     hidden = len(diagnosis.findings) - len(shown)
     if hidden:
-        parts.append(Text(f"{hidden} note{'s' if hidden > 1 else ''}: shown with --notes", style="dim"))
+        parts.append(Text(f"{figures.counted_text(hidden, 'note')}: shown with --notes", style="dim"))
     if commands := _commands(shown):
         parts.append(Text.assemble(("to mend: ", "bold"), commands))
     return Group(*parts)

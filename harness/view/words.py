@@ -99,7 +99,7 @@ def command(e: Explanation, *options: str) -> str:
 
 def side_name(side: Side) -> str:
     """A side's name, and how many runs and which they are, unless it is the name of its only run."""
-    runs = f"{len(side.runs)} run{'s' if len(side.runs) > 1 else ''}: {', '.join(m.run.id for m in side.runs)}"
+    runs = f"{figures.counted_text(len(side.runs), 'run')}: {', '.join(m.run.id for m in side.runs)}"
     return plain(side.name if [m.run.id for m in side.runs] in ([], [side.name]) else f"{side.name} ({runs})")
 
 
@@ -170,6 +170,6 @@ def rests_on(figure: Judgement) -> str:
     """What a verdict rests on, in a sentence; how many more runs would settle it."""
     said = plain(figure.words) or RESTS[figure.basis]
     if figure.verdict == "UNKNOWN" and figure.more_runs:
-        more = f"{figure.more_runs} more run{'s' if figure.more_runs > 1 else ''} a side would likely settle it"
+        more = f"{figures.counted_text(figure.more_runs, 'more run')} a side would likely settle it"
         said = f"{said.rstrip('.')}; {more}" if said else more
     return said

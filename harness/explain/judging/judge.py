@@ -29,7 +29,7 @@ from harness.comparison import Basis, Judgement, Verdict
 from harness.evidence import Floats
 from harness.explain.judging.permutation import can_reject, permuted
 from harness.explain.judging.spread import spread, without_gross
-from harness.figures import digits
+from harness.figures import counted_text, digits
 from harness.records import Interval
 
 Figure = Literal["throughput", "first step"]
@@ -182,7 +182,7 @@ def _words(rest: _Rest, runs: tuple[int, int], looks: int, interleaved: bool | N
 def _sides(runs: tuple[int, int]) -> str:
     if runs[0] == runs[1]:
         return "one run a side" if runs[0] == 1 else f"{runs[0]} runs a side"
-    return f"{runs[0]} run{'s' if runs[0] > 1 else ''} against {runs[1]}"
+    return f"{counted_text(runs[0], 'run')} against {runs[1]}"
 
 
 def _odds(p: float | None) -> str:

@@ -24,6 +24,8 @@ OLD = {
     f"{SITE}/nvidia_nccl_cu13-2.28.9.dist-info/RECORD": b"cu13's record",
     f"{SITE}/gone/only.py": b"gone",
     "bin/tool": b"#!old",
+    "etc/file_then_folder": b"a file",
+    "etc/folder_then_file/inner": b"in a folder",
 }
 STAYS = {f"{SITE}/other.py": b"other", "bin/python": b"python", "pyvenv.cfg": b"home = /usr/bin"}
 NEW = {
@@ -32,6 +34,8 @@ NEW = {
     f"{SITE}/fresh/deep/er.py": b"fresh",
     "bin/tool": b"#!new",
     "share/doc/it": b"a folder that was not there",
+    "etc/file_then_folder/inner": b"in a folder",
+    "etc/folder_then_file": b"a file",
 }
 
 

@@ -114,7 +114,9 @@ def roll_back(prefix: Path) -> bool:
         not_yet_there = os.path.lexists(new / path)
         still_the_old = path in replacing and not os.path.lexists(old / path)
         if not (not_yet_there or still_the_old):
-            (prefix / path).unlink(missing_ok=True)
+            # A folder there, or a file in the place of its folder, is what an earlier try to roll back has put back.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                (prefix / path).unlink()
     # What the old files bring back, with its own mode, goes as well.
     _prune(prefix, manifest.new, lambda folder: folder in manifest.made or (old / folder).is_dir())
     for path in manifest.old:
