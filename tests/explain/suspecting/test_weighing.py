@@ -1,0 +1,114 @@
+"""Which suspect comes first where several changes can have done it, and none where none can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from harness.comparison import Change
+from harness.records import Value
+from tests.explain.suspecting.asked import Told, ask
+from tests.explain.suspecting.troubles import GPU, told
+
+
+def test_two_true_changes_come_first_and_second() -> None:
+    changed: dict[str, tuple[Value, Value]] = {
+        "observed.gpu.clock_mhz": (2400.0, 1900.0),
+        "execution.data.workers": (8, 1),
+        "environment.package.torch": ("2.10.0", "2.11.0"),
+        "code.commit": ("a", "b"),
+    }
+    found = ask(Told(told(0, changed)), Told(told(1, changed), {**dict.fromkeys(GPU, 1.27), "data": 25.0}))
+    assert set(found.names[:2]) == {"observed.gpu.clock_mhz", "execution.data.workers"}
+
+
+def test_a_slower_start_and_a_slower_step_have_each_their_suspect() -> None:
+    changed: dict[str, tuple[Value, Value]] = {
+        "state.cache.start": ("warm", "cold"),
+        "state.cache.entries": (285, 0),
+        "execution.slow.forward": (0.0, 0.01),
+        "code.commit": ("a", "b"),
+    }
+    found = ask(Told(told(0, changed)), Told(told(1, changed), {"forward": 1.5}, {"compile": 20.0}))
+    assert {s.rule for s in found.suspects[:2]} == {"compile-cache", "switch"}
+    assert {s.phases for s in found.suspects[:2]} == {("first step: compile",), ("forward",)}
+
+
+def test_one_figure_slower_and_the_other_faster_turn_each_on_its_own() -> None:
+    changed: dict[str, tuple[Value, Value]] = {
+        "state.cache.start": ("cold", "warm"),
+        "execution.slow.forward": (0.0, 0.01),
+    }
+    found = ask(Told(told(0, changed), {}, {"compile": 20.0}), Told(told(1, changed), {"forward": 1.5}))
+    assert {s.rule for s in found.suspects} == {"compile-cache", "switch"}
+
+
+def test_an_observation_outranks_what_could_be_and_that_comes_first_where_nothing_else_can() -> None:
+    package: dict[str, tuple[Value, Value]] = {"environment.package.torch": ("2.10.0", "2.11.0")}
+    clock: dict[str, tuple[Value, Value]] = {"observed.gpu.clock_mhz": (2400.0, 1600.0)}
+    slow = dict.fromkeys(GPU, 1.5)
+    both = ask(Told(told(0, {**package, **clock})), Told(told(1, {**package, **clock}), slow))
+    alone = ask(Told(told(0, package)), Told(told(1, package), slow))
+    assert both.names[0] == "observed.gpu.clock_mhz"
+    assert alone.names[0] == "environment.package.torch"
+
+
+def test_a_change_carries_no_further_than_its_figure() -> None:
+    """A clock that fell by 4 % does not make a run half as fast."""
+    changed: dict[str, tuple[Value, Value]] = {
+        "observed.gpu.clock_mhz": (2400.0, 2300.0),
+        "environment.package.torch": ("2.10.0", "2.11.0"),
+    }
+    found = ask(Told(told(0, changed)), Told(told(1, changed), dict.fromkeys(GPU, 2.0)))
+    assert found.names[0] == "environment.package.torch"
+
+
+def test_what_slows_all_alike_does_not_slow_one_alone() -> None:
+    changed: dict[str, tuple[Value, Value]] = {
+        "observed.gpu.others_bytes": (5e8, 2e9),
+        "execution.fused_optimizer": (True, False),
+    }
+    found = ask(Told(told(0, changed)), Told(told(1, changed), {"optimizer": 4.0}))
+    assert found.names[0] == "execution.fused_optimizer"
+
+
+@pytest.mark.parametrize(
+    ("fact", "pair", "longer"),
+    [
+        ("observed.gpu.clock_mhz", (1440.0, 2400.0), dict.fromkeys(GPU, 1.5)),  # it rose
+        ("execution.slow.data", (0.0, 0.01), {"forward": 1.5}),  # another phase
+        ("environment.package.nvidia-nccl-cu12", ("2.27", "2.28"), {"forward": 1.5}),
+        ("state.cache.start", ("warm", "cold"), {"optimizer": 2.0}),
+        ("execution.data.workers", (1, 8), {"forward": 1.5}),
+        ("workload.seed", (0, 7), {"forward": 1.5}),
+        ("environment.package.pytest", ("8", "9"), {"forward": 1.5}),
+        ("state.cache.start", ("cold", "warm"), {}),
+    ],
+)
+def test_what_cannot_touch_it_is_only_listed(fact: str, pair: tuple[Value, Value], longer: Mapping[str, float]) -> None:
+    first = {} if longer else {"compile": 9.0}
+    found = ask(Told({fact: pair[0]}), Told({fact: pair[1]}, longer, first))
+    assert found.suspects == ()
+    assert [c.fact for c in found.also_changed] == [fact]
+    assert found.unexplained
+    assert found.unexplained[0].startswith("nothing recorded explains the growth of")
+
+
+def test_nothing_recorded_explains_it() -> None:
+    found = ask(Told(), Told({}, {"forward": 1.5}))
+    assert found.suspects == ()
+    assert found.unexplained == ("nothing recorded explains the growth of forward",)
+    start = ask(Told(), Told({}, {}, {"set-up": 3.0}))
+    assert start.unexplained == ("nothing recorded explains the growth of set-up of the time to the first step",)
+
+
+def test_a_setting_of_some_runs_of_a_side_is_suspected_and_weighs_less_than_one_of_all() -> None:
+    """One run with slow.backward and one with slow.forward, against runs without either."""
+    longer = Told({}, {"forward": 1.3, "backward": 1.3})
+    phases = ("forward", "backward")
+    every = ask(Told(), longer, [Change(f"execution.slow.{phase}", 0.0, 0.01) for phase in phases])
+    some = ask(Told(), longer, [Change(f"execution.slow.{phase}", 0.0, 0.01, varies=True) for phase in phases])
+    assert set(every.names) == set(some.names) == {"execution.slow.forward", "execution.slow.backward"}
+    for one, part in zip(every.suspects, some.suspects, strict=True):
+        assert 0 < part.score < one.score
