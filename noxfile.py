@@ -91,11 +91,12 @@ def explain(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests: -- [PYTEST ARGS]; -- -m slow runs those that take more than a few seconds."""
+    """Run the tests on all cores: -- [PYTEST ARGS]; -- -m slow runs those that take more than a few seconds."""
     for environment in ("harness", "cpu", "data"):
         _python(session, environment)  # what the tests start runs in
     os.environ["HARNESS_DATA"] = str(venvs.data_folder())  # the real model and texts, for the tests that read them
-    _run(session, "dev", "-m", "pytest", *session.posargs)
+    workers = ("-n", "auto", "--maxprocesses", "8", "--dist", "loadgroup")  # the groups: tests/conftest.py
+    _run(session, "dev", "-m", "pytest", *workers, *session.posargs)
 
 
 @nox.session

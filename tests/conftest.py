@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("no deadline", deadline=None)
 settings.register_profile("the same each time", deadline=None, derandomize=True)
 settings.load_profile("no deadline")
+
+# How wide the window is that the tests are started from, which some shells export, decides no test.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the mark
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """A file's tests share its fixtures. The slow ones share the machine: its cores, the one storage of images."""
+    for item in items:
+        alone = item.get_closest_marker("slow") is not None
+        item.add_marker(pytest.mark.xdist_group("slow" if alone else str(item.path)))
