@@ -1,149 +1,20 @@
-"""Bytes against RECORD: nothing on what real installers leave, and for each fault the one finding that it is."""
+"""Bytes against RECORD: for each fault the one finding that it is."""
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.findings import Finding
-from harness.pin.doctor.case import Case
-from harness.pin.doctor.checks import files, ownership
-from harness.pin.doctor.installed.digests import digests
-from harness.pin.doctor.installed.layout import ask
-from harness.pin.doctor.installed.read import read
-from harness.pin.doctor.installed.stat_cache import StatCache
+from harness.pin.doctor.checks import ownership
+from tests.pin.doctor.claims import Change, case_of, edit, found, remove
 from tests.pin.doctor.examined import unpack
-from tests.pin.doctor.wheels import make_venv, make_wheel, pip, site_packages
-
-SCRIPT = b"#!python\nimport demo\nprint('started')\n"
-MODULES = {
-    "demo/__init__.py": b"x = 1\n",
-    "demo/deep/data.json": b"{}\n",
-    "demo/lib/libdemo.so.2": b"\x7fELF library",
-    "demo/bin/ptxas": b"\x7fELF program",
-}
-ENTRY = b"[console_scripts]\ndemo-run = demo.main:app.run\n"
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    entry = {"demo-1.0.dist-info/entry_points.txt": ENTRY, "demo/main.py": b"class app: run = staticmethod(print)\n"}
-    return make_wheel(tmp_path_factory.mktemp("wheels"), "demo", "1.0", {**MODULES, **entry}, scripts={"tool": SCRIPT})
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """An environment with ``demo``, as pip installs it: bytecode, scripts and entry points too."""
-    python = make_venv(tmp_path_factory.mktemp("installed") / "venv")
-    pip(python, "install", "--quiet", "--no-deps", "--no-index", wheel)
-    return python
-
-
-@pytest.fixture
-def python(installed: Path, tmp_path: Path) -> Iterator[Path]:
-    """The same, put back to what it was after each test."""
-    prefix = installed.parent.parent
-    shutil.copytree(prefix, tmp_path / "kept", symlinks=True)
-    yield installed
-    shutil.rmtree(prefix)
-    shutil.move(tmp_path / "kept", prefix)
-
-
-_layout = functools.cache(ask)  # it does not change while files do
-
-
-def case_of(python: Path, bytes_read: bool = True) -> Case:
-    installation = read(_layout(python))
-    found = digests(installation, StatCache(), limit_bytes=None if bytes_read else 0)
-    installation = replace(installation, unreadable={**installation.unreadable, **found.unreadable})
-    return Case(installation, digests=found.known)
-
-
-def found(python: Path, bytes_read: bool = True) -> list[Finding]:
-    """What the check says, once it was seen that all of it can be written as JSON and printed."""
-    findings = list(files.check(case_of(python, bytes_read)))
-    for finding in findings:
-        json.dumps(finding.evidence).encode()
-        assert finding.summary.isprintable()
-        assert finding.summary.startswith(finding.subject)
-        assert bool(finding.fix) == (finding.severity != "note")
-    return findings
-
-
-def kinds(findings: list[Finding]) -> list[tuple[str, str, str]]:
-    return [(finding.kind, finding.severity, finding.subject) for finding in findings]
-
-
-def test_nothing_on_what_pip_installs(python: Path) -> None:
-    assert any(path.name == "__pycache__" for path in site_packages(python).rglob("*"))
-    assert found(python) == []
-
-
-def test_nothing_on_what_uv_installs(tmp_path: Path, wheel: Path) -> None:
-    uv = [str(Path(sys.executable).parent / "uv")]
-    offline = ["--offline", "--no-config", "--no-index"]
-    for link_mode in ("copy", "symlink"):
-        folder = tmp_path / link_mode
-        options = ["--cache-dir", str(tmp_path / "cache"), "--link-mode", link_mode, "--python", str(folder)]
-        subprocess.run(
-            [*uv, "venv", "--quiet", "--no-config", "--relocatable", "--python", sys.executable, folder], check=True
-        )
-        subprocess.run([*uv, "pip", "install", "--quiet", *offline, *options, wheel], check=True)
-        assert found(folder / "bin" / "python") == []
-        assert {d.installer for d in case_of(folder / "bin" / "python").installation.distributions} == {"uv"}
-
-
-@pytest.mark.slow
-def test_nothing_on_a_fresh_environment_with_pip(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "--version"], check=True, capture_output=True)
-    assert found(python) == []
-
-
-BACKEND = """
-import pathlib, shutil
-def build_editable(folder, config_settings=None, metadata_directory=None):
-    wheel = next(pathlib.Path("made").glob("*.whl"))
-    return pathlib.Path(shutil.copy(wheel, folder)).name
-"""
-
-
-def test_nothing_on_an_editable_install(python: Path, tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    (project / "made").mkdir(parents=True)
-    (project / "src").mkdir()
-    (project / "src" / "mine.py").write_text("x = 1\n")
-    make_wheel(project / "made", "mine", "0.1", {"__editable__.mine-0.1.pth": f"{project}/src\n".encode()})
-    (project / "backend.py").write_text(BACKEND)
-    (project / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-        '[project]\nname = "mine"\nversion = "0.1"\n'
-    )
-    pip(python, "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", project)
-    assert case_of(python).installation.by_name["mine"].editable
-    (project / "src" / "mine.py").write_text("x = 2\n")
-    assert found(python) == []
-
-
-Change = Callable[[Path], object]
-
-
-def edit(name: str, data: bytes) -> Change:
-    return lambda site: (site / name).write_bytes(data)
-
-
-def remove(name: str) -> Change:
-    return lambda site: (site / name).unlink()
+from tests.pin.doctor.findings import kinds
+from tests.pin.doctor.wheels import make_wheel, pip, site_packages
 
 
 def replace_by(make: Callable[[Path], object]) -> Change:
@@ -157,6 +28,7 @@ def replace_by(make: Callable[[Path], object]) -> Change:
 
 
 METADATA = b"Name: demo\nVersion: 1.0\n"
+
 CHANGED: list[tuple[str, Change, str, str]] = [
     ("code", edit("demo/__init__.py", b"x = 2\n"), "dangerous", "demo/__init__.py"),
     ("code, longer", edit("demo/__init__.py", b"x = 22\n"), "dangerous", "demo/__init__.py"),
@@ -168,11 +40,13 @@ CHANGED: list[tuple[str, Change, str, str]] = [
     ("a folder now", replace_by(Path.mkdir), "dangerous", "main.py"),
     ("a pipe now", replace_by(os.mkfifo), "dangerous", "main.py"),
 ]
+
 MISSING: list[tuple[str, Change, str]] = [
     ("a module", remove("demo/__init__.py"), "demo/__init__.py"),
     ("a script", remove("../../../bin/tool"), "bin/tool"),
     ("a folder", lambda site: shutil.rmtree(site / "demo/deep"), "data.json"),
 ]
+
 UNTRACKED: list[tuple[str, str, str]] = [
     ("demo/deep/new.py", "drift", "demo"),
     ("demo/lib/libdemo.so.3", "drift", "demo"),
@@ -185,6 +59,7 @@ UNTRACKED: list[tuple[str, str, str]] = [
     ("demo/late.pth", "note", "demo"),
     ("demo-1.0.dist-info/sbom.json", "note", "demo"),
 ]
+
 FAULTS = [
     *(pytest.param(how, "file.changed", bad, "demo", path, id=f"changed: {name}") for name, how, bad, path in CHANGED),
     *(pytest.param(how, "file.missing", "broken", "demo", path, id=f"missing: {name}") for name, how, path in MISSING),
@@ -209,27 +84,6 @@ def test_each_fault_is_one_finding(
     assert len(paths) == findings[0].evidence["count"] == 1
     assert paths[0].endswith(path)
     assert Path(path).name in findings[0].summary
-
-
-HARMLESS: list[tuple[str, Change]] = [
-    ("INSTALLER", edit("demo-1.0.dist-info/INSTALLER", b"somebody\n")),
-    ("REQUESTED gone", remove("demo-1.0.dist-info/REQUESTED")),
-    ("direct_url.json", edit("demo-1.0.dist-info/direct_url.json", b"{}")),
-    ("uv_cache.json", edit("demo-1.0.dist-info/uv_cache.json", b"{}")),
-    ("bytecode gone", lambda site: shutil.rmtree(site / "demo/__pycache__")),
-    ("bytecode of another Python", edit("demo/__pycache__/main.cpython-399.pyc", b"")),
-    ("virtualenv's patch", lambda site: [(site / f"_virtualenv.{end}").write_text("") for end in ("py", "pth")]),
-    ("our own mark", edit("harness-built.json", b"{}")),
-    ("easy_install's list", edit("easy-install.pth", b"")),
-    ("a broken uninstall", lambda site: shutil.copytree(site / "demo", site / "~emo")),
-    ("touched", lambda site: (site / "demo/__init__.py").touch()),
-]
-
-
-@pytest.mark.parametrize("change", [change for _, change in HARMLESS], ids=[name for name, _ in HARMLESS])
-def test_what_installers_and_python_do_is_no_finding(python: Path, change: Change) -> None:
-    change(site_packages(python))
-    assert found(python) == []
 
 
 def test_many_files_are_one_finding_that_names_the_first_and_counts_all(python: Path, tmp_path: Path) -> None:
@@ -275,73 +129,6 @@ def test_without_the_bytes_read_a_size_still_tells(python: Path) -> None:
     assert finding.evidence["found"] == {
         "lib/" + str(site).rpartition("/lib/")[2] + "/demo/lib/libdemo.so.2": "4 bytes"
     }
-
-
-LAUNCHERS = {
-    "as in the wheel": b"#!python\n",
-    "of this environment": b"#!{prefix}/bin/python3\n",
-    "looked up": b"#!/usr/bin/env python3\n",
-    "another environment's": b"#!/somewhere/else/bin/python3.11 -E\n",
-    "pip's three lines": b"#!/bin/sh\n'''exec' \"/a b/bin/python\" \"$0\" \"$@\"\n' '''\n",
-    "uv's three lines": b"#!/bin/sh\n"
-    b"'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python' \"$0\" \"$@\"\n' '''\n",
-}
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
-@pytest.mark.parametrize("name", ["tool", "demo-run"])
-def test_another_first_line_of_a_script_is_a_note(python: Path, launcher: bytes, name: str) -> None:
-    script = python.parent / name
-    first, _, body = script.read_bytes().partition(b"\n")
-    assert first == f"#!{python}".encode() or first == f"#!{python.resolve()}".encode()
-    script.write_bytes(launcher.replace(b"{prefix}", bytes(python.parent.parent)) + body)
-    if script.read_bytes().startswith(first + b"\n"):
-        assert found(python) == []
-        return
-    assert kinds(found(python)) == [("file.changed", "note", "demo")]
-    script.write_bytes(launcher + body + b"import evil\n")
-    assert kinds(found(python)) == [("file.changed", "dangerous", "demo")]
-
-
-@pytest.mark.parametrize("installer", ["pip", "uv"])
-def test_a_moved_environment_whose_first_lines_were_mended(
-    python: Path, tmp_path: Path, wheel: Path, installer: str
-) -> None:
-    """What people do with sed after they have moved one: generated scripts are known by what they do."""
-    if installer == "uv":
-        options = ["--quiet", "--offline", "--no-config", "--no-index", "--link-mode=copy", "--reinstall"]
-        command = [f"{Path(sys.executable).parent}/uv", "pip", "install", *options, "--cache-dir"]
-        subprocess.run([*command, tmp_path / "cache", "--python", python, wheel], check=True)
-    moved = tmp_path / "moved"
-    shutil.copytree(python.parent.parent, moved, symlinks=True)
-    for script in (moved / "bin" / "demo-run", moved / "bin" / "tool"):
-        first = script.read_bytes().partition(b"\n")[0]
-        script.write_bytes(script.read_bytes().replace(first, b"#!" + bytes(moved / "bin" / "python")))
-    note, *others = found(moved / "bin" / "python")
-    assert (note.severity, note.evidence["paths"]) == ("note", ("bin/demo-run",))
-    assert kinds(others) == [("file.changed", "dangerous", "demo")]  # tool: nothing proves its body
-
-
-GENERATED = {
-    "distlib's": "# -*- coding: utf-8 -*-\nimport re\nimport sys\n{0}\nif __name__ == '__main__':\n"
-    "    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])\n    {1}\n",
-    "older pip's": "# -*- coding: utf-8 -*-\nimport re\nimport sys\nif __name__ == '__main__':\n    {0}\n"
-    "    sys.argv[0] = re.sub(r'(-script\\.pyw?|\\.exe)?$', '', sys.argv[0])\n    {1}\n",
-}
-
-
-@pytest.mark.parametrize("text", GENERATED.values(), ids=GENERATED)
-def test_what_other_installers_generate(python: Path, text: str) -> None:
-    text = "#!/x/python\n" + text.format("from demo.main import app", "sys.exit(app.run())")
-    (python.parent / "demo-run").write_text(text)
-    assert kinds(found(python)) == [("file.changed", "note", "demo")]
-    (python.parent / "demo-run").write_text(text.replace("app.run()", "app.ruin()"))
-    assert kinds(found(python)) == [("file.changed", "dangerous", "demo")]
-
-
-def test_a_script_whose_name_is_no_entry_point_proves_nothing(python: Path) -> None:
-    (python.parent / "tool").write_bytes(b"#!/x/python\nimport sys\nfrom demo.main import app\nsys.exit(app.run())\n")
-    assert kinds(found(python)) == [("file.changed", "dangerous", "demo")]
 
 
 def test_what_two_claim_is_left_to_ownership(python: Path, tmp_path: Path) -> None:
