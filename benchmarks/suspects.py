@@ -1,9 +1,9 @@
-"""How often the right suspect comes first: ``python -m benchmarks.suspects [--half dev|held] [--kind KIND]``.
+"""How often the right suspect comes first: ``python -m benchmarks.suspects [--half dev|held | --fresh SEED]``.
 
 Over labelled pairs (``benchmarks/pairs``) of one or two true changes among ten harmless ones. The goals: a true change
 ranks first in 90 % of the pairs, all true ones are among the first three in 97 %, and 95 % of the pairs without a true
 change name nobody. The half "held" is set aside: rules are not to be changed by what it shows, and of it only the
-figures are printed.
+figures are printed. ``--fresh SEED`` draws pairs that are in neither half: 320 with a change, 50 without.
 
 All times of these pairs are simulated. Kinds that stand on the 8-GPU box are synthetic altogether: nobody here has
 one. ``--real N`` scores N pairs of real runs of ``toy`` (or ``--recipe tiny``) instead.
@@ -15,7 +15,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 from scipy.stats import binomtest
 
-from benchmarks.pairs.pair import KINDS, NONE, Pair, pair, seeds
+from benchmarks.pairs.pair import KINDS, NONE, Pair, fresh_seeds, pair, seeds
 from benchmarks.pairs.real import apart, real_pair
 from harness.comparison import Explanation
 from harness.explained import Group, answer
@@ -99,10 +99,10 @@ def explained(truth: Pair, runs: Path) -> Explanation:
     return answer(before, after, runs)
 
 
-def generated(kinds: Sequence[str], half: str, into: Path, keep: bool) -> Iterator[Score]:
-    """Write, explain and score each pair of a half; one is on disk at a time unless they are kept."""
-    for kind in kinds:
-        for seed in seeds(kind, half):
+def generated(drawn: Mapping[str, Sequence[int]], into: Path, keep: bool) -> Iterator[Score]:
+    """Write, explain and score the pairs of each kind's seeds; one is on disk at a time unless they are kept."""
+    for kind, numbers in drawn.items():
+        for seed in numbers:
             folder = into / f"{kind.replace(' ', '_')}-{seed}"
             truth = pair(kind, seed, folder)
             yield score(explained(truth, folder), truth)
@@ -173,6 +173,7 @@ def misses(scores: Sequence[Score]) -> Iterator[str]:
 
 @click.command()
 @click.option("--half", type=click.Choice(["dev", "held"]), default="dev", show_default=True)
+@click.option("--fresh", type=click.IntRange(1000), metavar="SEED", help="Pairs of neither half, from this seed on.")
 @click.option(
     "--kind", "kinds", multiple=True, type=click.Choice([*KINDS, NONE]), help="Only this one; may be repeated."
 )
@@ -180,27 +181,36 @@ def misses(scores: Sequence[Score]) -> Iterator[str]:
 @click.option("--recipe", type=click.Choice(["toy", "tiny"]), default="toy", show_default=True, help="Of real runs.")
 @click.option("--pairs", "folder", type=click.Path(file_okay=False, path_type=Path), help="Keep the run folders here.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object, for programs.")
-def main(half: str, kinds: tuple[str, ...], real: int | None, recipe: str, folder: Path | None, json_: bool) -> None:
+def main(
+    half: str,
+    fresh: int | None,
+    kinds: tuple[str, ...],
+    real: int | None,
+    recipe: str,
+    folder: Path | None,
+    json_: bool,
+) -> None:
     """Generate pairs, explain each, and print how often the truth was named."""
+    drawn = {kind: seeds(kind, half) if fresh is None else fresh_seeds(kind, fresh) for kind in kinds or (*KINDS, NONE)}
+    draw = "real" if real else half if fresh is None else f"fresh, from seed {fresh}"
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         into = folder.absolute() if folder else Path(temporary)
-        pairs = really_run(recipe, real, into) if real else generated(kinds or (*KINDS, NONE), half, into, bool(folder))
+        pairs = really_run(recipe, real, into) if real else generated(drawn, into, bool(folder))
         scores = list(pairs)
     seconds = time.monotonic() - began
-    shown = [] if half == "held" and not real else list(misses(scores))
+    set_aside = draw == "held"
     if json_:
-        print(json.dumps(_as_json(scores, half, real, seconds, with_pairs=half == "dev" or bool(real))))
+        print(json.dumps(_as_json(scores, draw, seconds, with_pairs=not set_aside)))
         return
     made = REAL if real else GENERATED
-    print("\n".join([*table(scores), made, *shown, f"{len(scores)} pairs in {seconds:.0f} s"]))
+    shown = [] if set_aside else misses(scores)
+    print("\n".join([*table(scores), made, *shown, f"{len(scores)} pairs in {seconds:.0f} s ({draw})"]))
 
 
-def _as_json(
-    scores: Sequence[Score], half: str, real: int | None, seconds: float, with_pairs: bool
-) -> dict[str, object]:
+def _as_json(scores: Sequence[Score], draw: str, seconds: float, with_pairs: bool) -> dict[str, object]:
     return {
-        "half": "real" if real else half,
+        "draw": draw,
         "goals": GOALS,
         "all": {name: asdict(found) for name, found in rates(scores).items()},
         "kinds": {kind: {n: asdict(r) for n, r in found.items()} for kind, found in by_kind(scores).items()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 
 import pytest
@@ -12,9 +13,13 @@ settings.register_profile("no deadline", deadline=None)
 settings.register_profile("the same each time", deadline=None, derandomize=True)
 settings.load_profile("no deadline")
 
-# How wide the window is that the tests are started from, which some shells export, decides no test.
+# How the tests were started decides none of them: neither how wide the window is, which some shells export, nor that a
+# shell's background job ignores Ctrl-C, and what nohup starts the end of its terminal.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the mark

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.pairs import gauges, write
 from benchmarks.pairs.bases import base, with_spec
 from benchmarks.pairs.harmless import HARMLESS, Harmless
-from benchmarks.pairs.pair import HARMLESS_CHANGES, KINDS, NONE, Pair, least_visible, pair, seeds
+from benchmarks.pairs.pair import HARMLESS_CHANGES, KINDS, NONE, Pair, fresh_seeds, least_visible, pair, seeds
 from benchmarks.pairs.plan import Noise, Plan, cost
 from benchmarks.pairs.series import draw
 from benchmarks.pairs.ways import Way
@@ -121,6 +121,7 @@ def test_the_halves_are_as_large_and_share_nothing() -> None:
         dev, held = set(seeds(kind, "dev")), set(seeds(kind, "held"))
         assert len(dev) == len(held)
         assert not dev & held
+        assert not (dev | held) & set(fresh_seeds(kind, 1000))
     assert 2 * sum(len(seeds(kind, "held")) for kind in KINDS) >= 320
     assert 2 * len(seeds(NONE, "held")) >= 100
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from harness.pin.doctor.examine import examine
 from harness.pin.locks import read_lock
 from harness.places import Places
 from harness.records import Environment, Lock, Pin
+from tests.pin.doctor.settling import settle
 from tests.pin.doctor.wheels import install, make_venv, make_wheel, pip, site_packages
 
 
@@ -45,7 +45,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def question(tmp_path: Path, installed: Path) -> Question:
     """The venv, for this test alone, as it was a moment ago."""
     shutil.copytree(installed, tmp_path, symlinks=True, dirs_exist_ok=True)
-    time.sleep(0.1)  # so that nothing has changed within the clock's tick
+    settle(tmp_path)
     return Question(tmp_path / "venv" / "bin" / "python", variables={}, cwd=str(tmp_path))
 
 

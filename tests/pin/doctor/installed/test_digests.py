@@ -21,6 +21,7 @@ from harness.pin.doctor.installed.digests import digests
 from harness.pin.doctor.installed.installation import Claim, Distribution, Installation, Layout, Stat
 from harness.pin.doctor.installed.stat_cache import StatCache
 from harness.pin.doctor.installed.tree import stats
+from tests.pin.doctor.settling import settle
 
 FILES = {"a.py": b"print(1)\n", "empty": b"", "big.so": bytes(range(256)) * 20_000, "pkg/c.py": b"x" * 4097}
 
@@ -50,8 +51,7 @@ def folder(tmp_path: Path) -> Path:
         path = tmp_path / "site" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    time.sleep(0.03)
-    return tmp_path / "site"
+    return settle(tmp_path / "site")
 
 
 def test_the_digests_are_those_of_hashlib(folder: Path) -> None:
@@ -136,8 +136,12 @@ def test_changes_within_one_tick_of_the_clock_are_seen(folder: Path, monkeypatch
         found = digests(installation(folder), remembered)
         assert found.known[str(path), "sha256"] == encoded("sha256", b"%9d" % number)
         remembered = found.remembered
-    assert str(path) in found.unsettled
-    while digests(installation(folder), remembered).unsettled:  # longer where a stamp is a whole second
+    with monkeypatch.context() as stopped:  # a busy machine takes longer than a tick from one line to the next
+        path.write_bytes(b"the last")
+        stopped.setattr(module, "moment", lambda: coarse(str(path)).ctime_ns)
+        found = digests(installation(folder), remembered)
+        assert str(path) in found.unsettled
+    while digests(installation(folder), found.remembered).unsettled:  # longer where a stamp is a whole second
         time.sleep(0.05)
 
 
@@ -179,6 +183,7 @@ def test_files_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch
         return real(path, *args)
 
     monkeypatch.setattr(os, "open", closed)
+    monkeypatch.setattr(module, "moment", lambda: (folder / "link.py").lstat().st_ctime_ns)  # the clock stands still
     found = digests(case, StatCache())
     assert {Path(path).name: why for path, why in found.unreadable.items()} == {
         "pipe": "it is not a file",
