@@ -96,13 +96,14 @@ def _moment(parts: Parts) -> str:
 
 
 def _grown(parts: Parts) -> str:
-    """The phase that gave most to the difference, where one did."""
-    with_share = [c for c in parts.contributions if c.share is not None and c.share > 0 and c.phase != UNACCOUNTED]
+    """The phase that gave most to the difference, where one did; none of them is an answer too."""
+    with_share = [c for c in parts.contributions if c.share is not None and c.share > 0]
     if not with_share:
         return ""
     most = max(with_share, key=lambda c: c.share or 0.0)
     share = most.share or 0.0
-    return f", {'all' if share > 0.995 else f'{figures.digits(100 * share, 2)} %'} of it in {most.phase}"
+    where = "no recorded phase" if most.phase == UNACCOUNTED else most.phase
+    return f", {'all' if share > 0.995 else f'{figures.digits(100 * share, 2)} %'} of it in {where}"
 
 
 def _between(parts: Parts) -> str:

@@ -17,7 +17,7 @@ from harness.explain.explain import explain
 from harness.explained import Group, answer, measured
 from harness.records import Fingerprint, Value
 from harness.run.folder import RunFolder
-from tests.explain.box import COLD, Told, run
+from tests.explain.box import COLD, PHASES, Told, run
 
 FILES = ("fingerprint.json", "events.jsonl", "caches.json", "result.json", "steps.parquet", "spec.json", "stderr.log")
 SLOW = Told(rate=12_800.0, facts={"execution.threads": 2}, seed=3)
@@ -100,6 +100,15 @@ def test_time_between_the_steps_is_told(tmp_path: Path) -> None:
     assert "it wrote more checkpoints" in found.sentence
     back = answer(Group("pausing", (pausing,)), Group("usual", (usual,)), tmp_path)
     assert "between the steps" not in back.sentence
+
+
+def test_what_no_phase_covers_is_told_as_that(tmp_path: Path) -> None:
+    """The phases take what they took; the steps take longer. A hundredth of it in some phase is no answer."""
+    before = Told(rate=21_500.0)
+    after = Told(rate=12_800.0, phases={name: share * 12_800 / 21_500 for name, share in PHASES.items()}, seed=2)
+    runs = (run(tmp_path, f"2026110{n}-100000-qwen-000{n}", told) for n, told in enumerate((before, after), start=1))
+    usual, slow = (Group(name, (folder,)) for name, folder in zip("AB", runs, strict=True))
+    assert "of it in no recorded phase" in answer(usual, slow, tmp_path).sentence
 
 
 def test_what_touches_the_first_step_alone_is_not_the_suspect_of_a_slow_run(tmp_path: Path) -> None:

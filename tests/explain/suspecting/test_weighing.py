@@ -64,6 +64,28 @@ def test_a_change_carries_no_further_than_its_figure() -> None:
     assert found.names[0] == "environment.package.torch"
 
 
+@pytest.mark.parametrize("fact", ["execution.train.eval_every", "execution.train.checkpoint_every"])
+def test_a_tenth_more_often_is_no_reason_for_twenty_times_the_time_between(fact: str) -> None:
+    changed: dict[str, tuple[Value, Value]] = {fact: (5000, 4500), "execution.train.log_every": (100, 1)}
+    found = ask(Told(told(0, changed)), Told(told(1, changed), {"unaccounted": 20.0}))
+    assert found.names[0] == "execution.train.log_every"
+    alone = ask(Told(told(0, {fact: (5000, 250)})), Told(told(1, {fact: (5000, 250)}), {"unaccounted": 20.0}))
+    assert alone.names[0] == fact
+
+
+@pytest.mark.parametrize("name", ["NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_DMABUF_ENABLE", "NCCL_ALGO"])
+def test_what_nccl_does_is_named_before_what_it_logs(name: str) -> None:
+    fact = f"environment.variable.{name}"
+    changed: dict[str, tuple[Value, Value]] = {
+        fact: (None, "1"),
+        "environment.variable.NCCL_DEBUG": ("WARN", "INFO"),
+        "environment.variable.NCCL_DEBUG_SUBSYS": (None, "INIT"),
+    }
+    found = ask(Told(told(0, changed)), Told(told(1, changed), {"communication": 9.0}))
+    assert found.names[0] == fact
+    assert "it moves data" in found.suspects[0].reason
+
+
 def test_what_slows_all_alike_does_not_slow_one_alone() -> None:
     changed: dict[str, tuple[Value, Value]] = {
         "observed.gpu.others_bytes": (5e8, 2e9),
