@@ -92,6 +92,7 @@ STANDARD_LIBRARY_ONLY = (
     "harness.config",
     "harness.run.events",
     "harness.run.gate",
+    "harness.run.halls",
     "harness.pin.bootstrap",
     "harness.pin.image.inside",
     "experiments.recipes",

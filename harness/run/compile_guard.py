@@ -133,7 +133,7 @@ def _patch(gate: Gate) -> None:
             f"the compile guard does not fit torch {torch.__version__}, which has no {', '.join(missing)}; "
             f"it fits {', '.join(SHOWN)}"
         )
-    for module in ("harness.run.gate", "harness.run.compile_hooks", "harness.run.compile_guard"):
+    for module in ("harness.run.halls", "harness.run.gate", "harness.run.compile_hooks", "harness.run.compile_guard"):
         trace_rules.add(module)  # Dynamo must not compile the guard itself
     with convert_frame.compile_lock:  # a compile that runs now ends first
         for place in places:

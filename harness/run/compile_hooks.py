@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from harness.run.gate import Gate, Hall, Seat
+from harness.run.gate import Gate
+from harness.run.halls import Hall, Seat
 
 _LENT = "harness.compile_guard.hall"
 """Under this name autograd's threads inherit, from who called backward, the hall of the compile that they work for."""

@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from harness.run.halls import Hall, Seat, held
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOOK_AGAIN_S = 0.5
@@ -43,41 +45,6 @@ class Stats:
     writers_waited_s: float = 0.0
     readers_waited_s: float = 0.0
     longest_wait_s: float = 0.0
-
-
-class Hall:
-    """Where the seats are: the outermost one is everybody's, each further one belongs to the work of one writer."""
-
-    __slots__ = ("level", "over", "seats", "wanting", "writer")
-
-    def __init__(self, level: int) -> None:
-        self.level = level
-        self.over = False  # its writer has finished: nobody may sit here any more
-        self.seats: weakref.WeakSet[Seat] = weakref.WeakSet()
-        self.wanting: list[Seat] = []
-        self.writer: weakref.ref[Seat] | None = None
-
-    def writing(self) -> Seat | None:
-        """The seat that writes. A thread that died had the only lasting reference to its seat."""
-        return self.writer() if self.writer is not None else None
-
-    def reading(self) -> list[Seat]:
-        return [seat for seat in self.seats if seat.depth]
-
-
-class Seat:
-    """One thread's place in one hall. Its thread alone changes ``depth``: how many reads are open, one in another."""
-
-    __slots__ = ("__weakref__", "borrowed", "depth", "hall", "kept", "name", "outer")
-
-    def __init__(self, hall: Hall, outer: Seat | None = None, borrowed: bool = False) -> None:
-        self.hall = hall
-        self.outer = outer  # where the thread sits again afterwards
-        self.borrowed = borrowed  # in the hall of another thread's writing, for one read
-        self.depth = 0
-        self.kept = 0  # reads that were given up for a while: by a writer, or by one who waits for others
-        self.name = threading.current_thread().name
-        hall.seats.add(self)
 
 
 class _Here(threading.local):
@@ -276,7 +243,7 @@ class Gate:
             waited = time.monotonic() - start
             if waited > self._patience_s and not told:
                 told = True
-                self._say(f"compile guard: {seat.name} has waited {waited:.0f} s to {what}; {_held(seat)}")
+                self._say(f"compile guard: {seat.name} has waited {waited:.0f} s to {what}; {held(seat)}")
         self._account(time.monotonic() - start, reader="call" in what)
 
     def _account(self, waited: float, reader: bool) -> None:
@@ -287,18 +254,6 @@ class Gate:
             writers_waited_s=was.writers_waited_s + (0.0 if reader else waited),
             longest_wait_s=max(was.longest_wait_s, waited),
         )
-
-
-def _held(seat: Seat) -> str:
-    """Who stands in the way of ``seat``, by the names of their threads."""
-    hall = seat.hall
-    writer = hall.writing()
-    lines = [
-        ("compiling", [writer.name] if writer is not None else []),
-        ("calling compiled code", [other.name for other in hall.reading()]),
-        ("waiting to compile", [other.name for other in hall.wanting if other is not seat]),
-    ]
-    return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in lines if names) or "nobody is seen"
 
 
 def void(_: object) -> None:

@@ -10,7 +10,8 @@ import weakref
 
 import pytest
 
-from harness.run.gate import Gate, Seat, Stats
+from harness.run.gate import Gate, Stats
+from harness.run.halls import Seat
 from tests.run.gate_crew import WATCHDOG_S, Crew, Place, until, wants_to_write
 
 

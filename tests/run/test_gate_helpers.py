@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.run.gate import Hall
+from harness.run.halls import Hall
 from tests.run.gate_crew import WATCHDOG_S, Crew, Helpers, Place
 
 
