@@ -91,11 +91,11 @@ def explain(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests on all cores: -- [PYTEST ARGS]; -- -m slow runs those that take more than a few seconds."""
+    """Run the tests on all cores: -- [PYTEST ARGS]; -- -m slow runs those that take longer, one after the other."""
     for environment in ("harness", "cpu", "data"):
         _python(session, environment)  # what the tests start runs in
     os.environ["HARNESS_DATA"] = str(venvs.data_folder())  # the real model and texts, for the tests that read them
-    workers = ("-n", "auto", "--maxprocesses", "8", "--dist", "loadgroup")  # the groups: tests/conftest.py
+    workers = ("-n", "auto", "--maxprocesses", "8", "--dist", "loadfile")  # a file's tests share its fixtures
     _run(session, "dev", "-m", "pytest", *workers, *session.posargs)
 
 

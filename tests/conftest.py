@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import settings
@@ -22,9 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the mark
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """A file's tests share its fixtures. The slow ones share the machine: its cores, the one storage of images."""
-    for item in items:
-        alone = item.get_closest_marker("slow") is not None
-        item.add_marker(pytest.mark.xdist_group("slow" if alone else str(item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """All cores; but one process for the slow tests, which share the machine: its cores, the one storage of images."""
+    return 0 if "slow" in config.option.markexpr.replace("not slow", "") else None
