@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from harness.comparison import (
     Change,
@@ -339,3 +340,6 @@ ALL: Mapping[str, Make] = {
     "hostile": hostile,
     "nothing": nothing,
 }
+
+every = pytest.mark.parametrize("make", ALL.values(), ids=list(ALL))
+"""A test of each of them, as its ``make``."""

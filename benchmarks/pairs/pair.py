@@ -83,16 +83,13 @@ class Pair:
 
 def seeds(kind: str, half: str) -> range:
     """The seeds of a kind in one half, "dev" or "held"."""
-    return range({"dev": 0, "held": 1}[half], _count(kind), 2)
+    count = SEEDS_NONE if kind == NONE else SEEDS
+    return range({"dev": 0, "held": 1}[half], count, 2)
 
 
 def fresh_seeds(kind: str, first: int) -> range:
     """Seeds from ``first`` on, of neither half: as many as both have of a kind, and half as many without a change."""
     return range(first, first + (SEEDS_NONE // 2 if kind == NONE else SEEDS))
-
-
-def _count(kind: str) -> int:
-    return SEEDS_NONE if kind == NONE else SEEDS
 
 
 def pair(kind: str, seed: int, into: Path) -> Pair:

@@ -8,7 +8,7 @@ import re
 from rich.console import Console, RenderableType
 
 
-def drawn(picture: RenderableType, width: int, colour: bool = False) -> str:
+def drawn(picture: RenderableType, width: int = 80, colour: bool = False) -> str:
     console = Console(file=io.StringIO(), width=width, no_color=not colour, force_terminal=colour, legacy_windows=False)
     console.print(picture)
     assert isinstance(console.file, io.StringIO)

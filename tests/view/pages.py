@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-import pytest
-
 from harness.comparison import Explanation
 from harness.view.report import page
-from tests import explanations
 
 VOID = {"meta", "input", "br", "img", "link", "hr", "base", "embed"}
 EMPTY_SVG = {"rect", "line", "polyline", "polygon"}
-every = pytest.mark.parametrize("make", explanations.ALL.values(), ids=list(explanations.ALL))
 
 
 @dataclass

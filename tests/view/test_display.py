@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console, RenderableType
 
 from harness import figures
 from harness.records import (
@@ -25,13 +23,7 @@ from harness.run.folder import RunFolder
 from harness.view import display
 from harness.view.live import Live
 from tests import samples
-
-
-def drawn(picture: RenderableType, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, legacy_windows=False)
-    console.print(picture)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+from tests.view.drawing import drawn
 
 
 def flat(text: str) -> str:

@@ -19,10 +19,10 @@ from harness.view.explanation import explanation_view
 from harness.view.report.facts import fact_table
 from harness.view.report.page import report
 from tests import explanations
+from tests.explanations import every
 from tests.view.drawing import drawn, squeezed
 
 WIDTHS = (60, 80, 100, 160)
-samples = pytest.mark.parametrize("make", explanations.ALL.values(), ids=list(explanations.ALL))
 
 
 def told(e: Explanation) -> list[str]:
@@ -36,7 +36,7 @@ def told(e: Explanation) -> list[str]:
     return [text for text in said if text]
 
 
-@samples
+@every
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_cut_off_at_any_width(make: explanations.Make, width: int) -> None:
     e = make()
@@ -51,7 +51,7 @@ def test_nothing_is_cut_off_at_any_width(make: explanations.Make, width: int) ->
     assert squeezed(e.sentence) in whole
 
 
-@samples
+@every
 def test_colour_adds_nothing_but_colour(make: explanations.Make) -> None:
     e = make()
     coloured = drawn(explanation_view(e, 100), 100, colour=True)

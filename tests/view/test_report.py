@@ -16,8 +16,9 @@ from harness.records import Value
 from harness.view import words
 from harness.view.report import facts, page
 from tests import explanations
+from tests.explanations import every
 from tests.measurements import FACTS, GOOD, measured
-from tests.view.pages import Page, every, paged, said
+from tests.view.pages import Page, paged, said
 
 MOST_BYTES = 500_000
 

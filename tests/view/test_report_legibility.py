@@ -9,7 +9,8 @@ import pytest
 
 from harness.view.report import page
 from tests import explanations
-from tests.view.pages import every, paged, rows_of, said
+from tests.explanations import every
+from tests.view.pages import paged, rows_of, said
 
 STYLE = (Path(page.__file__).parent / "style.css").read_text()
 PALETTES = {
