@@ -117,9 +117,12 @@ def _name() -> str:
 
 
 def _print(text: str) -> None:
-    """On standard error, each line marked as torch.distributed marks it."""
+    """On standard error, each line marked as torch.distributed marks it.
+
+    A line is one write: print makes two where Python does not buffer, and another rank's line would come in between.
+    """
     for line in text.rstrip().splitlines():
-        print(f"[rank{os.environ['RANK']}]: {line}", file=sys.stderr)
+        sys.stderr.write(f"[rank{os.environ['RANK']}]: {line}\n")
 
 
 def _shared_config(recorder: Recorder, rank: int, ranks: int) -> DFlashConfig:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +28,7 @@ from harness.run import watchdog
 ROOT = Path(__file__).resolve().parents[3]
 TWO_AND_ONE = TopologyConfig("processes", "cpu:0,cpu:1", "cpu:2")
 LAYOUT = layout_of(TWO_AND_ONE, 6, "")
+LINE_OF_A_RANK = re.compile(r"\[rank\d\]: .*\n")
 
 
 # --- which failure is named ------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ def test_the_line_for_other_machines_names_the_first_one_and_as_many_ranks_as_th
 # --- real ranks ------------------------------------------------------------------------------------------
 
 
-def begin(folder: Path, variables: Mapping[str, str]) -> subprocess.Popen[str]:
+def begin(folder: Path, variables: Mapping[str, str], stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     """A stand-in's agent, as the harness starts a run."""
     config = replace(DFlashConfig(), train=TrainConfig(batch=6), topology=TWO_AND_ONE)
     (folder / "spec.json").write_text(json.dumps({"config": flatten(config)}))
@@ -92,9 +95,9 @@ def begin(folder: Path, variables: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.dflash.topology.stand_in"],
         cwd=ROOT,
-        env={**os.environ, **own, **variables},
+        env={**os.environ, **own, "PYTHONUNBUFFERED": "1", **variables},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 
@@ -105,18 +108,25 @@ def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
-def ended(folder: Path, **variables: str) -> tuple[int, str, str]:
-    """A stand-in to its end: exit code, the one reason in its record, standard error. Nothing of it is left."""
-    process = begin(folder, variables)
-    _, stderr = process.communicate(timeout=300)
+def ended(folder: Path, **variables: str) -> tuple[int, str, list[str]]:
+    """A stand-in to its end: exit code, the one reason in its record, each write to standard error. Nothing is left."""
+    read, write = os.pipe2(os.O_DIRECT)  # hands over one write at a time, as it was made
+    process = begin(folder, variables, write)
+    os.close(write)
+    late = threading.Timer(300, process.kill)
+    late.start()
+    with os.fdopen(read, "rb", buffering=0) as stderr:
+        writes = [each.decode() for each in iter(lambda: stderr.read(4096), b"")]
+    process.communicate()
+    late.cancel()
     assert watchdog.members(watchdog.NO_SESSION, str(folder)) == []
     (finished,) = events(folder, "finished")
     assert finished["ok"] == (process.returncode == 0)
-    return process.returncode, finished["reason"], stderr
+    return process.returncode, finished["reason"], writes
 
 
 def test_ranks_that_all_come_to_their_end_are_a_run_that_does_and_say_nothing(tmp_path: Path) -> None:
-    assert ended(tmp_path) == (0, "", "")
+    assert ended(tmp_path) == (0, "", [])
     said = [note["text"] for note in events(tmp_path, "note")]
     simulated = len(os.sched_getaffinity(0)) < 3
     assert len(said) == 3 + 1 + simulated  # from all ranks, in one file, and that they were started
@@ -125,8 +135,10 @@ def test_ranks_that_all_come_to_their_end_are_a_run_that_does_and_say_nothing(tm
 
 @pytest.mark.slow
 def test_an_exception_in_a_drafter_is_the_runs_reason_and_its_traceback_is_there_once(tmp_path: Path) -> None:
-    code, reason, stderr = ended(tmp_path, DIE="2 raise meeting")
+    code, reason, writes = ended(tmp_path, DIE="2 raise meeting")
     assert (code, reason) == (1, "drafter 0 on cpu:2 (rank 2) failed: ValueError: three")
+    assert all(LINE_OF_A_RANK.fullmatch(write) for write in writes)  # no two ranks' lines in one another
+    stderr = "".join(writes)
     assert "[rank2]: ValueError: three" in stderr
     assert stderr.count("Traceback") == 1
 
@@ -163,14 +175,14 @@ def test_whoever_dies_of_whatever_and_whenever_is_named(tmp_path: Path, dies: st
 
 @pytest.mark.slow
 def test_a_wrong_request_that_only_a_rank_can_see_is_one_line(tmp_path: Path) -> None:
-    code, reason, stderr = ended(tmp_path, DIE="1 usage loading")
+    code, reason, writes = ended(tmp_path, DIE="1 usage loading")
     assert (code, reason) == (2, "device=none is no device")
-    assert {line.partition(": ")[2] for line in stderr.splitlines()} <= {"rank 1: device=none is no device"}  # no stack
+    assert {line.partition(": ")[2] for line in writes} <= {"rank 1: device=none is no device\n"}  # no stack
 
 
 @pytest.mark.slow
 def test_a_training_that_is_given_up_has_that_reason(tmp_path: Path) -> None:
-    assert ended(tmp_path, REASON="20 steps were skipped") == (1, "20 steps were skipped", "")
+    assert ended(tmp_path, REASON="20 steps were skipped") == (1, "20 steps were skipped", [])
 
 
 @pytest.mark.slow
