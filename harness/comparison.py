@@ -8,6 +8,7 @@ a cause.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -21,6 +22,12 @@ Basis = Literal["tested", "judged", "assumed", "none"]
 
 UNACCOUNTED = "unaccounted"
 """The phase of what no phase covers; a step calls it "other"."""
+
+BETWEEN = "between the steps"
+"""The time after the first step that no step contains."""
+
+RESOLVED = 0.005
+"""Of a run's time, below which a share is as good as none: ratios are taken from here on."""
 
 
 # --- one run ---------------------------------------------------------------------------------------------
@@ -152,6 +159,25 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class Interruption:
+    """The shares of two sides' time after the first step that went into it, in the median over the runs of each."""
+
+    name: str  # BETWEEN, or a phase
+    before: float
+    after: float
+
+    @property
+    def more(self) -> bool:
+        return self.after > self.before
+
+    @property
+    def growth(self) -> float:
+        """|ln(after / before)| of its seconds for each second of everything else."""
+        before, after = (max(share, RESOLVED) / (1 - min(share, 1 - RESOLVED)) for share in (self.before, self.after))
+        return abs(math.log(after / before))
+
+
+@dataclass(frozen=True)
 class Judgement:
     """A figure of two sides compared: throughput (more is faster) or seconds to the first step (less is faster)."""
 
@@ -219,6 +245,7 @@ class Explanation:
     first_step: Judgement
     contributions: tuple[Contribution, ...] = ()
     first_step_contributions: tuple[Contribution, ...] = ()
+    interruptions: tuple[Interruption, ...] = ()  # that differ, beside what the split of the throughput tells
     suspects: tuple[Suspect, ...] = ()
     also_changed: tuple[Change, ...] = ()
     fair_pair: str = ""  # what a fair pair would be, where the work is not the same

@@ -6,14 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from typing import get_args
 
 from harness.comparison import Change, Explanation, History, Judgement, Measured, Side, Suspect
 from harness.explain.comparing import comparable, facts
 from harness.explain.failing.crashed import crashed
 from harness.explain.judging import accounting
+from harness.explain.judging.interruptions import interruptions
 from harness.explain.judging.judge import MARGIN, judge
-from harness.explain.sentence import Parts, first_sentence, steady
+from harness.explain.sentence import Parts, first_sentence
 from harness.explain.suspecting import suspects
+from harness.explain.suspecting.grown import Figure, growth, interrupted, told_by
 
 LEAST_START_S = 0.25
 """Seconds by which a first step must come later before anybody is told: a run of hours does not feel less."""
@@ -33,16 +36,18 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     steady_parts = accounting.contributions(before, after, throughput) if same_unit else ()
     first_parts = accounting.first_step_contributions(before, after, first_step)
     crash = crashed(before, after, changes) if before.failed or after.failed else None
-    grown = (throughput, first_step, steady_parts, first_parts)
-    named, rest = suspects.suspects(changes, *grown, before, after)
-    if throughput.verdict in ("SLOWER", "FASTER"):  # hours of training come before minutes of starting
-        named = _ranked(sorted(named, key=lambda suspect: not steady(suspect)))
-    left_over = suspects.unexplained(named, *grown)
+    steady = growth(throughput, steady_parts)
+    breaks = interruptions(before, after, decided=steady is not None)
+    grown = [each for each in (steady, interrupted(breaks), growth(first_step, first_parts)) if each is not None]
+    named, rest = suspects.suspects(changes, grown, before, after)
+    if throughput.verdict in ("SLOWER", "FASTER") or breaks:  # hours of training come before minutes of starting
+        named = _ranked(sorted(named, key=lambda suspect: min(map(get_args(Figure).index, told_by(suspect)))))
+    left_over = suspects.unexplained(named, grown)
     if compared.comparability == "NOT_COMPARABLE":
         throughput, first_step = _not_judged(throughput), _not_judged(first_step)
     if crash is not None:
         named = _ranked((*crash.suspects, *named))
-    parts = Parts(before, after, compared, throughput, first_step, steady_parts, named, crash)
+    parts = Parts(before, after, compared, throughput, first_step, steady_parts, breaks, named, crash)
     return Explanation(
         sentence=first_sentence(parts),
         comparability=compared.comparability,
@@ -52,6 +57,7 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
         first_step=first_step,
         contributions=steady_parts,
         first_step_contributions=first_parts,
+        interruptions=breaks,
         suspects=named,
         also_changed=_unnamed(rest, named),
         fair_pair=compared.fair_pair,

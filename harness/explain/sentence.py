@@ -7,18 +7,36 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness import figures
-from harness.comparison import UNACCOUNTED, Contribution, Judgement, Shift, Side, Suspect
+from harness.comparison import (
+    BETWEEN,
+    RESOLVED,
+    UNACCOUNTED,
+    Contribution,
+    Interruption,
+    Judgement,
+    Shift,
+    Side,
+    Suspect,
+)
 from harness.explain.comparing.comparable import Compared
 from harness.explain.failing.crashed import Crash
+from harness.explain.suspecting.grown import Figure, told_by
 
-BETWEEN = "observed.between_steps_share"
 BREAKS = {
-    "observed.evals_per_1000_steps": "it evaluated more often",
-    "observed.checkpoints_per_1000_steps": "it wrote more checkpoints",
+    "observed.evals_per_1000_steps": ("it evaluated less often", "it evaluated more often"),
+    "observed.checkpoints_per_1000_steps": ("it wrote fewer checkpoints", "it wrote more checkpoints"),
 }
+"""What training is interrupted for, and how a person says that it was so less often, and more often."""
 
-LEAST_BETWEEN = 0.05
-"""Of a run's time, from which on more of it between the steps is told at once."""
+EVALUATING, SAVING = BREAKS
+
+PASSED = {
+    BETWEEN: ("passed between the steps", (EVALUATING, SAVING)),
+    "compile": ("went into compiling after the first step", ()),
+    "evaluation": ("went into evaluations", (EVALUATING,)),
+    UNACCOUNTED: ("was in no recorded phase", (SAVING,)),
+}
+"""How a person says that time went into an interruption, and what can have been done more often."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,7 @@ class Parts:
     throughput: Judgement
     first_step: Judgement
     contributions: Sequence[Contribution]
+    breaks: Sequence[Interruption]
     suspects: Sequence[Suspect]
     crash: Crash | None
 
@@ -43,7 +62,7 @@ def first_sentence(parts: Parts) -> str:
         return _different_work(parts)
     if parts.throughput.ratio is None and parts.first_step.ratio is None:
         return _ended(f"There is nothing to compare: {_why_nothing(parts)}")
-    said = [_steady(parts), _between(parts), _start(parts), _suspect(parts), _running(parts)]
+    said = [_steady(parts), _interrupted(parts), _start(parts), _suspect(parts), _running(parts)]
     text = "; ".join(part for part in said if part)
     if parts.compared.comparability == "CONFOUNDED":
         text += f"; but {parts.compared.reasons[0]}, so the difference may not be what you changed"
@@ -106,26 +125,32 @@ def _grown(parts: Parts) -> str:
     return f", {'all' if share > 0.995 else f'{figures.digits(100 * share, 2)} %'} of it in {where}"
 
 
-def _between(parts: Parts) -> str:
-    """Time that passed between steps is in no step's seconds, so the steady speed does not show it."""
-    shares = [[m.observed.get(BETWEEN) for m in side.runs] for side in (parts.before, parts.after)]
-    known = [[share for share in side if isinstance(share, int | float)] for side in shares]
-    if not all(known):
+def _interrupted(parts: Parts) -> str:
+    """The greatest interruption that differs, which the steady speed does not show."""
+    if not parts.breaks:
         return ""
-    before, after = (median(side) for side in known)
-    if after - before < LEAST_BETWEEN:
-        return ""
-    often = [name for fact, name in BREAKS.items() if _more(parts, fact)]
-    by = f" ({' and '.join(often)})" if often else ""
-    was, now = (f"{figures.digits(100 * share, 2)} %" for share in (before, after))
-    return f"but {now} of its time passed between the steps, before: {was}{by}"
+    found = parts.breaks[0]
+    passed, facts = PASSED[found.name]
+    often = [BREAKS[fact][found.more] for fact in facts if _moved(parts, fact) == (1 if found.more else -1)]
+    own = _apart(parts, "interruptions")
+    by = f" ({' and '.join(often)})" if often else f" (suspect: {own.reason})" if own else ""
+    was, now = (f"{figures.digits(100 * share, 2)} %" for share in (found.before, found.after))
+    much = now if found.more else f"only {now}" if found.after > RESOLVED else "none"
+    return f"but {much} of its time {passed}, before: {was}{by}"
 
 
-def _more(parts: Parts, fact: str) -> bool:
-    """Whether something came more often after than before."""
+def _moved(parts: Parts, fact: str) -> int:
+    """1 where something came more often after than before, -1 where less often; where nothing is recorded, never."""
     found = [[m.observed.get(fact) for m in side.runs] for side in (parts.before, parts.after)]
-    before, after = ([v for v in side if isinstance(v, int | float)] for side in found)
-    return bool(after) and median(after) > (median(before) if before else 0)
+    before, after = (median([v for v in side if isinstance(v, int | float)] or [0]) for side in found)
+    return (after > before) - (after < before)
+
+
+def _apart(parts: Parts, figure: Figure) -> Suspect | None:
+    """The first suspect of a figure alone, where the speed has suspects of its own that are named before it."""
+    if not any("throughput" in told_by(s) for s in parts.suspects):
+        return None
+    return next((s for s in parts.suspects if told_by(s) == {figure}), None)
 
 
 def _start(parts: Parts) -> str:
@@ -134,25 +159,21 @@ def _start(parts: Parts) -> str:
         return ""
     word = "later" if judged.verdict == "SLOWER" else "sooner"
     pair = f"after {figures.duration(judged.after)} instead of {figures.duration(judged.before)}"
-    own = next((s for s in parts.suspects if not steady(s)), None)
-    apart = own is not None and any(steady(s) for s in parts.suspects)
-    return f"the first step came {word}, {pair}" + (f" (suspect: {own.reason})" if own and apart else "")
+    own = _apart(parts, "first step")
+    return f"the first step came {word}, {pair}" + (f" (suspect: {own.reason})" if own else "")
 
 
 def _suspect(parts: Parts) -> str:
-    """The first suspect of the steady speed; where that does not differ, of the first step."""
+    """The first suspect of the steady speed; where that does not differ, of what does."""
     if not parts.suspects:
         differs = {parts.throughput.verdict, parts.first_step.verdict} & {"SLOWER", "FASTER"}
-        return "nothing recorded explains it" if differs else ""
-    first = next((s for s in parts.suspects if steady(s)), None)
-    if first is None and parts.throughput.verdict in ("SLOWER", "FASTER"):
-        return f"nothing recorded explains that; suspect of the first step: {parts.suspects[0].reason}"
-    return f"first suspect: {(first or parts.suspects[0]).reason}"
-
-
-def steady(suspect: Suspect) -> bool:
-    """Whether it can have touched the steady speed, and not the first step alone."""
-    return not suspect.phases or any(not phase.startswith("first step: ") for phase in suspect.phases)
+        return "nothing recorded explains it" if differs or parts.breaks else ""
+    steady = next((s for s in parts.suspects if "throughput" in told_by(s)), None)
+    first = steady or parts.suspects[0]
+    if steady is None and parts.throughput.verdict in ("SLOWER", "FASTER"):
+        of = "the time between the steps" if "interruptions" in told_by(first) else "the first step"
+        return f"nothing recorded explains that; suspect of {of}: {first.reason}"
+    return f"first suspect: {first.reason}"
 
 
 def _running(parts: Parts) -> str:

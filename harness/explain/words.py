@@ -20,6 +20,7 @@ _UNITS: tuple[tuple[str, float, str], ...] = (
     ("temperature", 1.0, " °C"),
     ("temperature_c", 1.0, " °C"),
     ("_pct", 1.0, " %"),
+    ("_per_1000_steps", 1.0, ""),
 )
 
 

@@ -82,6 +82,8 @@ def no_suspect(e: Explanation) -> str:
         return "None: no change that was recorded can have made it faster."
     if e.comparability == "NOT_COMPARABLE":
         return "None: where the work is not the same, the work itself is the difference."
+    if e.interruptions:
+        return "None: no change that was recorded explains what the time went into."
     return "None: no difference is shown that would need one."
 
 

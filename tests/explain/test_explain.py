@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.pairs.pair import pair
 from harness.comparison import Explanation, Measured, Side
 from harness.errors import HarnessError
 from harness.explain.explain import explain
@@ -91,15 +92,56 @@ def test_whatever_is_gone_there_is_an_answer_or_one_line(tmp_path: Path, count: 
         shutil.rmtree(folder.path)
 
 
-def test_time_between_the_steps_is_told(tmp_path: Path) -> None:
+def test_time_between_the_steps_is_told_and_has_its_suspect(tmp_path: Path) -> None:
     """The steps are as quick as before, and the run takes twice as long: it stops to write checkpoints."""
     usual = run(tmp_path, "20261101-100000-qwen-aaaa", Told())
     pausing = run(tmp_path, "20261102-100000-qwen-bbbb", Told(pause_s=6.0, seed=2))
     found = answer(Group("usual", (usual,)), Group("pausing", (pausing,)), tmp_path)
-    assert "of its time passed between the steps" in found.sentence
-    assert "it wrote more checkpoints" in found.sentence
+    assert "but 50 % of its time passed between the steps, before: 0 % (it wrote more checkpoints)" in found.sentence
+    assert "; first suspect: checkpoints in 1,000 steps: 97, before: 0" in found.sentence
     back = answer(Group("pausing", (pausing,)), Group("usual", (usual,)), tmp_path)
-    assert "between the steps" not in back.sentence
+    assert "but none of its time passed between the steps, before: 50 % (it wrote fewer checkpoints)" in back.sentence
+    for each in (found, back):
+        assert [s.change.fact for s in each.suspects] == ["observed.checkpoints_per_1000_steps"]
+        assert each.suspects[0].phases == ("between the steps",)
+    assert found.suspects[0].evidence[0] == "between the steps: 0 % of the time before, 50 % after"
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "told", "fact"),
+    [
+        ("recompiles", 9016, "went into compiling after the first step", "observed.recompiles"),
+        (
+            "interval",
+            7008,
+            "went into evaluations, before: 0 % (it evaluated more often)",
+            "execution.train.eval_every",
+        ),
+        ("interval", 7005, "was in no recorded phase, before: 1.4 %", "execution.train.checkpoint_every"),
+    ],
+)
+def test_an_undecided_speed_still_has_what_a_few_long_steps_went_into(
+    tmp_path: Path, kind: str, seed: int, told: str, fact: str
+) -> None:
+    """One run a side: 3 more runs would settle the speed, and nobody needs them to see that it compiled for an hour."""
+    truth = pair(kind, seed, tmp_path)
+    before, after = (tuple(map(RunFolder, folders)) for folders in (truth.before, truth.after))
+    found = answer(Group("A", before), Group("B", after), tmp_path)
+    assert found.verdict == "UNKNOWN"
+    assert told in found.sentence
+    assert found.suspects[0].change.fact == fact
+
+
+def test_a_suspect_of_the_steps_comes_before_one_of_the_time_between_them(tmp_path: Path) -> None:
+    usual = run(tmp_path, "20261101-100000-qwen-aaaa", Told(facts={"execution.slow.forward": 0.0}))
+    slow = Told(rate=12_800.0, facts={"execution.slow.forward": 0.02}, pause_s=6.0, seed=2)
+    found = answer(
+        Group("usual", (usual,)), Group("slow", (run(tmp_path, "20261102-100000-qwen-bbbb", slow),)), tmp_path
+    )
+    assert [s.rank for s in found.suspects] == [1, 2]
+    assert found.suspects[1].phases == ("between the steps",)
+    assert found.sentence.startswith("40")
+    assert "(it wrote more checkpoints); first suspect: slow.forward" in found.sentence
 
 
 def test_what_no_phase_covers_is_told_as_that(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.comparison import Change
+from harness.comparison import BETWEEN, Change
 from harness.explain.suspecting.grown import Growth, Part
 from harness.explain.suspecting.patches import reach_of
 from harness.explain.suspecting.reasons import Figures
@@ -113,10 +113,10 @@ def _candidate(
     leading: dict[str, Change] = {}
     for growth in grown:
         hits = [(c, s, phase) for c in mine for s, phase in [rule.strength(c, growth.slower)] if s > 0]
-        patterns = rule.phases if growth.figure == "throughput" else rule.first
+        patterns = rule.first if growth.figure == "first step" else rule.phases
         patterns = patterns if files is None else files
         patterns = tuple(p.replace("{phase}", phase) for p in patterns for _, _, phase in hits)
-        touched = [part for part in growth.parts if hits and (growth.unsplit or touches(patterns, part.phase))]
+        touched = [part for part in growth.parts if hits and _may_touch(growth, patterns, part)]
         if not any(part.share for part in touched):
             continue
         reach = max(rule.reach(change) for change, _, _ in hits)
@@ -133,6 +133,13 @@ def _candidate(
     also += [c for c in mine if c.missing and c.kind == "observed" and c.fact not in leading]
     signs_ = tuple(sign for sign in shown if sign.fact not in leading)
     return Candidate(rule, lead, tuple(also), signs_, explains, trust, worth)
+
+
+def _may_touch(growth: Growth, patterns: Sequence[str], part: Part) -> bool:
+    """Whether a rule with these phases may make the part longer: a pause only where it is meant by name."""
+    if part.phase == BETWEEN:
+        return BETWEEN in patterns
+    return growth.unsplit or touches(patterns, part.phase)
 
 
 def _consequences(growth: Growth, touched: Sequence[Part]) -> list[Part]:

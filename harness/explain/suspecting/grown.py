@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.comparison import UNACCOUNTED, Contribution, Judgement
+from harness.comparison import BETWEEN, UNACCOUNTED, Contribution, Interruption, Judgement, Suspect
+
+Figure = Literal["throughput", "interruptions", "first step"]
+"""What can differ of two sides, what weighs most first; the start comes but once."""
+
+FIRST = "first step: "
+"""Before the name of a part of the time to the first step."""
 
 LEAST_SHARE = 0.04
 """Of all growth, below which a part is left to chance."""
@@ -37,7 +43,7 @@ class Part:
 class Growth:
     """What grew of one figure. ``slower``: the later side is the slower one."""
 
-    figure: Literal["throughput", "first step"]
+    figure: Figure
     slower: bool
     parts: tuple[Part, ...]
 
@@ -75,6 +81,28 @@ def growth(judged: Judgement, contributions: Sequence[Contribution]) -> Growth |
         for c in contributions
     )
     return Growth(judged.figure, slower, parts)
+
+
+def interrupted(found: Sequence[Interruption]) -> Growth | None:
+    """What interrupted training more (or less), as the greatest of them did, each by its share of the difference."""
+    moved = [each for each in found if each.more is found[0].more]
+    whole = sum(abs(each.after - each.before) for each in moved)
+    parts = tuple(
+        Part(i.name, abs(i.after - i.before) / whole, i.growth, max(i.before, i.after), i.before, i.after)
+        for i in moved
+    )
+    return Growth("interruptions", found[0].more, parts) if parts else None
+
+
+def told_by(suspect: Suspect) -> set[Figure]:
+    """The figures that a suspect can explain; one that names no phase, as of a failure, is about the run itself."""
+    return {_figure_of(phase) for phase in suspect.phases} or {"throughput"}
+
+
+def _figure_of(phase: str) -> Figure:
+    if phase == BETWEEN:
+        return "interruptions"
+    return "first step" if phase.startswith(FIRST) else "throughput"
 
 
 def _own(c: Contribution, slower: bool) -> float:

@@ -17,14 +17,11 @@ from fnmatch import fnmatchcase
 from harness import figures
 from harness.comparison import Change, Measured, Side
 from harness.explain.comparing.facts import are_numbers, same, values
-from harness.explain.suspecting.grown import Growth, Part
+from harness.explain.suspecting.grown import FIRST, Growth, Part
 from harness.explain.words import listed, said, setting
 from harness.records import IMPORTED, Value
 
 MOST_PARTS = 3
-
-FIRST = "first step: "
-"""Before the name of a part of the time to the first step."""
 
 AS_IT_WAS = "harness rerun {run} with {asked} as it was ({before})"
 """What confirms a change of which no rule knows better."""
@@ -172,6 +169,9 @@ def figures_of(growth: Growth, parts: Sequence[Part], unit: str) -> tuple[str, .
         if part.phase == "padding":
             a, b = map(figures.digits, pair)
             said_of.append(f"padding: {a} computed for each useful one before, {b} after")
+        elif growth.figure == "interruptions":
+            a, b = map(figures.percent, pair)
+            said_of.append(f"{part.phase}: {a} of the time before, {b} after")
         elif growth.figure == "first step":
             a, b = map(figures.duration, pair)
             said_of.append(f"first step, {part.phase}: {a} before, {b} after")

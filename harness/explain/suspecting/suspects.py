@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.comparison import Change, Contribution, Judgement, Side, Suspect
+from harness.comparison import BETWEEN, Change, Side, Suspect
 from harness.explain.comparing.facts import natural
 from harness.explain.suspecting.candidates import Candidate, Key, candidates, explained
-from harness.explain.suspecting.grown import Growth, growth
-from harness.explain.suspecting.reasons import FIRST, Figures, confirmed_by, figures_of, filled, signs_of, words_of
+from harness.explain.suspecting.grown import FIRST, Growth
+from harness.explain.suspecting.reasons import Figures, confirmed_by, figures_of, filled, signs_of, words_of
 from harness.explain.words import listed
 
 LEAST_EXPLAINED = 0.1
 """Of the growth, below which a change is no suspect: it cannot have done what was measured."""
 
 BOTH = 0.3
-"""How much the figure that it explains less adds: one change that explains both is likelier than one that does not."""
+"""How much each figure that it explains less adds: one change that explains both is likelier than one that does not."""
 
 MOST = 12
 """Suspects that are named; nobody reads more, and a lower one explains next to nothing."""
@@ -38,17 +38,9 @@ REPEATED = 0.25
 
 
 def suspects(
-    changes: Sequence[Change],
-    throughput: Judgement,
-    first_step: Judgement,
-    contributions: Sequence[Contribution],
-    first_step_contributions: Sequence[Contribution],
-    before: Side,
-    after: Side,
+    changes: Sequence[Change], grown: Sequence[Growth], before: Side, after: Side
 ) -> tuple[tuple[Suspect, ...], tuple[Change, ...]]:
-    """The suspects in order, and the changes that are none. No suspects where neither figure really differs."""
-    pairs = ((throughput, contributions), (first_step, first_step_contributions))
-    grown = [found for judged, parts in pairs if (found := growth(judged, parts)) is not None]
+    """The suspects in order, and the changes that are none. No suspects where no figure really differs."""
     if not grown:
         return (), tuple(changes)
     known = Figures.of(before, after, sorted(changes, key=lambda change: natural(change.fact)))
@@ -61,26 +53,18 @@ def suspects(
     return named, tuple(change for change in changes if change.fact not in taken)
 
 
-def unexplained(
-    named: Sequence[Suspect],
-    throughput: Judgement,
-    first_step: Judgement,
-    contributions: Sequence[Contribution],
-    first_step_contributions: Sequence[Contribution],
-) -> tuple[str, ...]:
+def unexplained(named: Sequence[Suspect], grown: Sequence[Growth]) -> tuple[str, ...]:
     """What grew and no suspect touches, each a sentence: "nothing recorded explains the growth of forward"."""
     said = []
-    for judged, parts in ((throughput, contributions), (first_step, first_step_contributions)):
-        found = growth(judged, parts)
-        if found is None:
-            continue
+    touched = {phase for suspect in named for phase in suspect.phases}
+    for found in grown:
         prefix = FIRST if found.figure == "first step" else ""
-        touched = {phase for suspect in named for phase in suspect.phases}
         left = [p.phase for p in found.grown if p.share >= LEAST_EXPLAINED and prefix + p.phase not in touched]
         if left:
             where = " of the time to the first step" if prefix else ""
             word = "growth" if found.slower else "fall"
-            said.append(f"nothing recorded explains the {word} of {listed(left)}{where}")
+            names = ["the time between the steps" if phase == BETWEEN else phase for phase in left]
+            said.append(f"nothing recorded explains the {word} of {listed(names)}{where}")
     return tuple(said)
 
 
@@ -88,14 +72,15 @@ def unexplained(
 
 
 def _score(candidate: Candidate, grown: Sequence[Growth], left: Mapping[Key, float]) -> float:
-    """The score on the growth that is left: of the figure that it explains best, and some of the other one."""
+    """The score on the growth that is left: of the figure that it explains best, and some of the others."""
     scores = []
     for growth_ in grown:
         whole = explained(candidate, growth_, {})
         if whole >= LEAST_EXPLAINED:
             amount = REPEATED * whole + (1 - REPEATED) * explained(candidate, growth_, left)
             scores.append(amount * candidate.worth.get(growth_.figure, 0.0))
-    return max(scores, default=0.0) + BOTH * (min(scores) if len(scores) > 1 else 0.0)
+    best = max(scores, default=0.0)
+    return best + BOTH * (sum(scores) - best)
 
 
 def _in_order(found: Sequence[Candidate], grown: Sequence[Growth]) -> list[tuple[Candidate, float]]:
@@ -127,8 +112,10 @@ def _suspect(
     after: Side,
 ) -> Suspect:
     rule, lead = candidate.rule, candidate.lead
-    parts = [
-        (growth_, [p for p in growth_.grown if (growth_.figure, p.phase) in candidate.explains]) for growth_ in grown
+    parts = [  # of the figures that it can have changed: less than that of another is chance
+        (growth_, [p for p in growth_.grown if (growth_.figure, p.phase) in candidate.explains])
+        for growth_ in grown
+        if explained(candidate, growth_, {}) >= LEAST_EXPLAINED
     ]
     phases = [(FIRST if g.figure == "first step" else "") + p.phase for g, found in parts for p in found]
     slower = next(g.slower for g, _ in parts if g.figure in candidate.worth)

@@ -9,6 +9,8 @@ from typing import Literal
 
 from harness.comparison import Change, Contribution, Judgement, Measured, Side, Steady, Suspect
 from harness.explain.comparing import facts
+from harness.explain.judging.interruptions import interruptions
+from harness.explain.suspecting.grown import growth, interrupted
 from harness.explain.suspecting.suspects import suspects, unexplained
 from harness.records import Interval, Result, Run, RunSpec, Value
 
@@ -90,8 +92,11 @@ def ask(before: Told, after: Told, changes: Sequence[Change] | None = None) -> A
     steady, parts = _judged("throughput", a, b), _steady_split(a.runs[0], b.runs[0])
     first, first_parts = _judged("first step", a, b), _split(a.runs[0].first_step, b.runs[0].first_step)
     found = facts.changes(a, b) if changes is None else changes
-    named, also = suspects(found, steady, first, parts, first_parts, a, b)
-    return Answer(named, also, unexplained(named, steady, first, parts, first_parts))
+    steady_growth = growth(steady, parts)
+    breaks = interruptions(a, b, decided=steady_growth is not None)
+    grown = [each for each in (steady_growth, interrupted(breaks), growth(first, first_parts)) if each]
+    named, also = suspects(found, grown, a, b)
+    return Answer(named, also, unexplained(named, grown))
 
 
 def _figure(figure: str, side: Side) -> float:

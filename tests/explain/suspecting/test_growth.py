@@ -7,7 +7,8 @@ import math
 import pytest
 
 from harness.comparison import Change, Contribution, Judgement
-from harness.explain.suspecting.grown import differs, growth
+from harness.explain.judging.interruptions import interruptions
+from harness.explain.suspecting.grown import differs, growth, interrupted
 from harness.explain.suspecting.suspects import suspects
 from harness.records import Interval
 from tests.explain.suspecting.asked import side
@@ -53,8 +54,8 @@ def test_a_phase_that_was_not_there_before_grew_without_bound() -> None:
 
 
 def test_sides_without_runs_or_splits_are_no_trouble() -> None:
-    nothing = Judgement("throughput", "UNKNOWN", "none")
-    first = Judgement("first step", "UNKNOWN", "none")
     changes = (Change("execution.x", 1, 2),)
-    assert suspects(changes, nothing, first, (), (), side("a"), side("b")) == ((), changes)
-    assert suspects(changes, judgement(0.5, 0.01), first, (), (), side("a"), side("b")) == ((), changes)
+    assert growth(Judgement("throughput", "UNKNOWN", "none"), ()) is None
+    assert growth(judgement(0.5, 0.01), ()) is None
+    assert interrupted(interruptions(side("a"), side("b"), decided=False)) is None
+    assert suspects(changes, (), side("a"), side("b")) == ((), changes)

@@ -35,6 +35,27 @@ def test_a_slower_start_and_a_slower_step_have_each_their_suspect() -> None:
     assert {s.phases for s in found.suspects[:2]} == {("first step: compile",), ("forward",)}
 
 
+def test_time_between_the_steps_has_suspects_of_its_own() -> None:
+    """Only what is known to stop training between two steps: a package could lengthen a phase, and no pause."""
+    changed: dict[str, tuple[Value, Value]] = {
+        "observed.between_steps_share": (0.0, 0.4),
+        "observed.evals_per_1000_steps": (2.0, 100.0),
+        "execution.eval.every": (500, 10),
+        "environment.package.tokenizers": ("0.21.0", "0.22.0"),
+        "execution.slow.forward": (0.0, 0.01),
+    }
+    found = ask(Told(told(0, changed)), Told(told(1, changed), {"forward": 1.5}))
+    assert {s.rule: s.phases for s in found.suspects} == {
+        "switch": ("forward",),
+        "evaluation": ("between the steps",),
+    }
+    alone = ask(Told(told(0, changed)), Told(told(1, changed)))
+    assert [s.rule for s in alone.suspects] == ["evaluation"]
+    pause = {"observed.between_steps_share": changed["observed.between_steps_share"]}
+    unknown = ask(Told(told(0, pause)), Told(told(1, pause)))
+    assert unknown.unexplained == ("nothing recorded explains the growth of the time between the steps",)
+
+
 def test_one_figure_slower_and_the_other_faster_turn_each_on_its_own() -> None:
     changed: dict[str, tuple[Value, Value]] = {
         "state.cache.start": ("cold", "warm"),
