@@ -1,4 +1,4 @@
-"""How often the right suspect comes first: ``python -m benchmarks.suspects [--half dev|held | --fresh SEED]``.
+"""How often the right suspect comes first: ``python -m benchmarks.suspects [--half HALF | --fresh SEED | --real N]``.
 
 Over labelled pairs (``benchmarks/pairs``) of one or two true changes among ten harmless ones. The goals: a true change
 ranks first in 90 % of the pairs, all true ones are among the first three in 97 %, and 95 % of the pairs without a true
@@ -172,7 +172,9 @@ def misses(scores: Sequence[Score]) -> Iterator[str]:
 
 
 @click.command()
-@click.option("--half", type=click.Choice(["dev", "held"]), default="dev", show_default=True)
+@click.option(
+    "--half", type=click.Choice(["dev", "held"]), help="Of the pairs that are drawn once and for all. [default: dev]"
+)
 @click.option("--fresh", type=click.IntRange(1000), metavar="SEED", help="Pairs of neither half, from this seed on.")
 @click.option(
     "--kind", "kinds", multiple=True, type=click.Choice([*KINDS, NONE]), help="Only this one; may be repeated."
@@ -182,7 +184,7 @@ def misses(scores: Sequence[Score]) -> Iterator[str]:
 @click.option("--pairs", "folder", type=click.Path(file_okay=False, path_type=Path), help="Keep the run folders here.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object, for programs.")
 def main(
-    half: str,
+    half: str | None,
     fresh: int | None,
     kinds: tuple[str, ...],
     real: int | None,
@@ -191,6 +193,9 @@ def main(
     json_: bool,
 ) -> None:
     """Generate pairs, explain each, and print how often the truth was named."""
+    if sum(asked is not None for asked in (half, fresh, real)) > 1:
+        raise click.UsageError("--half, --fresh and --real each say which pairs: give one of them")
+    half = half or "dev"
     drawn = {kind: seeds(kind, half) if fresh is None else fresh_seeds(kind, fresh) for kind in kinds or (*KINDS, NONE)}
     draw = "real" if real else half if fresh is None else f"fresh, from seed {fresh}"
     began = time.monotonic()

@@ -14,6 +14,7 @@ from harness.comparison import (
     Contribution,
     Explanation,
     Failure,
+    Interruption,
     Judgement,
     Lane,
     Measured,
@@ -151,6 +152,7 @@ def dense_fallback() -> Explanation:
             Change("environment.package.sglang", None, "0.5.3", missing="before"),
         ),
         bottleneck="The drafter held it up in both runs.",
+        interruptions=(Interruption("between the steps", 0.004, 0.312), Interruption("compile", 0.2, 0.1)),
         before=before,
         after=after,
     )
@@ -301,6 +303,7 @@ def hostile() -> Explanation:
         reasons=(bad,),
         fair_pair=bad,
         bottleneck=bad,
+        interruptions=(Interruption(bad, 0.0, 1.0),),
         normalised=((bad, 1.0, 2.0),),
         notes=(bad,),
         suspects=(Suspect(change, bad, bad, 1, 1.0, (bad,), bad, (bad,), (change,)),),

@@ -109,6 +109,8 @@ def _where(e: Explanation, width: int) -> Iterable[RenderableType]:
         yield _waterfall(f"Where the time went, {unit}", e.throughput, e.contributions, e.unit, width)
     if e.bottleneck:
         yield Text(plain(e.bottleneck))
+    if e.interruptions:
+        yield _lines("What interrupted training", words.interrupted(e))
     if e.first_step_contributions:
         yield _waterfall("The time to the first step", e.first_step, e.first_step_contributions, e.unit, width)
 

@@ -74,6 +74,12 @@ def arrow(change: Change) -> str:
     return f"{side_of(change, 'before')} → {side_of(change, 'after')}{varies}"
 
 
+def interrupted(e: Explanation) -> list[str]:
+    """What interrupted training more on one side, each a line: "compile: 0 % of the time before, 62 % after"."""
+    pairs = [(plain(i.name), *map(figures.percent, (i.before, i.after))) for i in e.interruptions]
+    return [f"{name}: {before} of the time before, {after} after" for name, before, after in pairs]
+
+
 def no_suspect(e: Explanation) -> str:
     """Why no suspect is named."""
     if e.before.failed or e.after.failed or "SLOWER" in (e.verdict, e.first_step.verdict):

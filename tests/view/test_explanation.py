@@ -27,7 +27,7 @@ WIDTHS = (60, 80, 100, 160)
 
 def told(e: Explanation) -> list[str]:
     """What a person must be told, however narrow the terminal is."""
-    said = [e.sentence, *e.reasons, e.fair_pair, e.bottleneck, *e.notes, e.throughput.words]
+    said = [e.sentence, *e.reasons, e.fair_pair, e.bottleneck, *e.notes, e.throughput.words, *words.interrupted(e)]
     for s in e.suspects:
         said += [s.reason, s.change.fact, words.side_of(s.change, "after"), *s.evidence, s.confirm]
     for run in (*e.before.failed, *e.after.failed):

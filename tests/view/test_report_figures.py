@@ -23,6 +23,12 @@ def test_the_sentence_and_the_verdict_come_first() -> None:
     assert said(found.all("title")[0]).startswith("SLOWER: @good →")
 
 
+def test_what_interrupted_training_is_told_beside_the_waterfall() -> None:
+    told = [said(tag).replace("\u00a0", " ") for tag in paged(explanations.dense_fallback()).all("p")]
+    interrupted = "between the steps: 0 % of the time before, 31 % after; compile: 20 % of the time before, 10 % after"
+    assert f"What interrupted training: {interrupted}." in told
+
+
 def test_the_waterfall_ends_on_the_measured_figure() -> None:
     rows = rows_of(paged(explanations.different_work()), "waterfall")
     assert rows[1][:4] == ["before", "", "", "21.5"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.pairs import gauges, write
 from benchmarks.pairs.bases import base, with_spec
@@ -21,7 +22,7 @@ from benchmarks.pairs.pair import HARMLESS_CHANGES, KINDS, NONE, Pair, fresh_see
 from benchmarks.pairs.plan import Noise, Plan, cost
 from benchmarks.pairs.series import draw
 from benchmarks.pairs.ways import Way
-from benchmarks.suspects import Score, rates, score
+from benchmarks.suspects import Score, main, rates, score
 from harness.comparison import Change, Explanation, Judgement, Suspect
 from harness.pin import gpus
 from harness.pin.fingerprint import spec_facts
@@ -293,3 +294,10 @@ def test_only_pairs_without_a_change_are_to_be_silent() -> None:
     }
     # Wilson's interval of 1 in 2 (Wilson 1927; Brown, Cai and DasGupta 2001): centre 0.5, half width 0.4055.
     assert (found["first"].low, found["first"].high) == pytest.approx((0.0945, 0.9055), abs=1e-4)
+
+
+@pytest.mark.parametrize("asked", [("--half", "held", "--fresh", "5000"), ("--half", "dev", "--real", "1")])
+def test_pairs_are_asked_for_in_one_way(asked: tuple[str, ...]) -> None:
+    answered = CliRunner().invoke(main, asked)
+    assert answered.exit_code == 2
+    assert "give one of them" in answered.output
