@@ -37,7 +37,7 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     first_parts = accounting.first_step_contributions(before, after, first_step)
     crash = crashed(before, after, changes) if before.failed or after.failed else None
     steady = growth(throughput, steady_parts)
-    breaks = interruptions(before, after, decided=steady is not None)
+    breaks = interruptions(before, after, decided=steady is not None or throughput.verdict == "SAME")
     grown = [each for each in (steady, interrupted(breaks), growth(first_step, first_parts)) if each is not None]
     named, rest = suspects.suspects(changes, grown, before, after)
     if throughput.verdict in ("SLOWER", "FASTER") or breaks:  # hours of training come before minutes of starting

@@ -132,6 +132,18 @@ def test_an_undecided_speed_still_has_what_a_few_long_steps_went_into(
     assert found.suspects[0].change.fact == fact
 
 
+def test_a_speed_that_is_the_same_is_the_same_with_what_interrupted_its_steps(tmp_path: Path) -> None:
+    """It evaluates within its steps, and computes so much less: all in all nothing is lost."""
+    evaluating = {**PHASES, "evaluation": 0.12, "forward": PHASES["forward"] - 0.12}
+    told = (Told(), Told(phases=evaluating), Told(phases=evaluating), Told()) * 2
+    runs = [run(tmp_path, f"2026110{n}-100000-qwen-aaaa", replace(each, seed=n)) for n, each in enumerate(told)]
+    sides = [tuple(r for r, each in zip(runs, told, strict=True) if each.phases is p) for p in (PHASES, evaluating)]
+    found = answer(Group("A", sides[0]), Group("B", sides[1]), tmp_path)
+    assert found.verdict == "SAME"
+    assert found.interruptions == ()
+    assert "evaluations" not in found.sentence
+
+
 def test_a_suspect_of_the_steps_comes_before_one_of_the_time_between_them(tmp_path: Path) -> None:
     usual = run(tmp_path, "20261101-100000-qwen-aaaa", Told(facts={"execution.slow.forward": 0.0}))
     slow = Told(rate=12_800.0, facts={"execution.slow.forward": 0.02}, pause_s=6.0, seed=2)

@@ -21,7 +21,10 @@ LEAST = 0.05
 
 
 def interruptions(before: Side, after: Side, decided: bool) -> tuple[Interruption, ...]:
-    """Those that differ, the greatest difference first. ``decided``: the speed differs, so its split has the phases."""
+    """Those that differ, the greatest difference first.
+
+    decided  the speed is known to differ, and its split has the phases, or known to be the same, phases and all
+    """
     names = (BETWEEN,) if decided else (BETWEEN, *WITHIN)
     found = [each for name in names if (each := _interruption(name, before, after)) is not None]
     return tuple(sorted(found, key=lambda each: -abs(each.after - each.before)))
@@ -39,7 +42,9 @@ def _interruption(name: str, *sides: Side) -> Interruption | None:
 def _share(name: str, run: Measured) -> float | None:
     """Of a run's time after the first step; None where it is not known."""
     between = run.observed.get(SHARE)
-    if name == BETWEEN or not isinstance(between, int | float):
-        return float(between) if isinstance(between, int | float) else None
+    if not isinstance(between, int | float):
+        return None
+    if name == BETWEEN:
+        return float(between)
     total = sum(run.steady.phases.values()) if run.steady else 0.0
     return (1 - between) * run.steady.phases.get(name, 0.0) / total if run.steady and total else None

@@ -28,7 +28,7 @@ def test_time_between_the_steps_is_a_share_of_the_whole_and_time_in_a_phase_of_w
     assert [each.after for each in found] == pytest.approx([0.5, 0.25])
 
 
-def test_where_the_speed_differs_its_split_has_the_phases() -> None:
+def test_where_the_speed_is_decided_its_phases_are_no_matter_of_their_own() -> None:
     sides = spent("a"), spent("b", between=0.5, compiling=STEPS_MS)
     assert [each.name for each in interruptions(*sides, decided=True)] == [BETWEEN]
 
