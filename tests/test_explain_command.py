@@ -43,6 +43,7 @@ def made(runs: Path, day: int, told: Told = GOOD) -> RunFolder:
     [
         (Told(rate=12_800.0), 1, "40."),
         (Told(rate=30_000.0), 0, "39."),
+        (Told(rate=30_000.0, pause_s=6.0), 125, "39."),  # quicker steps, and a slower run
         (Told(rate=21_500.0), 125, "It is not decided"),
         (Told(rate=12_800.0, facts=OTHER), 125, "This is not the same work"),
         (Told(steps=3, stderr="Traceback (most recent call last):\nRuntimeError: boom\n"), 1, ""),

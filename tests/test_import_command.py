@@ -284,3 +284,42 @@ def test_a_run_that_mlflow_knows_is_asked_for_once(monkeypatch: pytest.MonkeyPat
     assert RunFolder(Path(run["folder"])).load().spec.config == {"x": 1}
     code, found = explained(capfd, MLFLOW, imported(capfd, log("other.log", 0.1))["id"])
     assert (code, found["before"]["runs"]) == (125, [run["id"]])
+
+
+# --- evaluations -----------------------------------------------------------------------------------------
+
+
+def trainers(name: str, pause: float, gap: bool, steps: int = 300) -> str:
+    """A log of the Trainer's kind: half a second a step, and each 50 steps an evaluation of ``pause`` seconds.
+
+    gap  a bar tells each step's own time, so that an evaluation lies between two; else stamps, so it is in the next
+    """
+    lines, t = [], 0.0
+    for n in range(1, steps + 1):
+        t += 0.5
+        bar = f" {100 * n // steps}%|###| {n}/{steps} [{int(t) // 60:02}:{int(t) % 60:02}<01:00,  2.00it/s]"
+        stamp = f"2026-11-29 {12 + int(t) // 3600:02}:{int(t) // 60 % 60:02}:{t % 60:06.3f} step {n} loss 2.5"
+        lines.append(bar if gap else stamp)
+        if pause and n % 50 == 0 and n < steps:
+            t += pause
+            lines.append(f"{{'eval_loss': 2.25, 'eval_runtime': {pause}, 'eval_steps_per_second': 3.0, 'epoch': 1.0}}")
+    Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return name
+
+
+def test_an_evaluation_between_two_steps_is_counted_once_and_there(capfd: Capture) -> None:
+    """150 s in steps, 100 s in five evaluations: 40 % of the time, and of no step's."""
+    before, after = (imported(capfd, trainers(f"{pause}.log", pause, gap=True))["id"] for pause in (0.0, 20.0))
+    _, found = explained(capfd, before, after)
+    assert "40 % of its time passed between the steps, before: " in found["sentence"]
+    assert "(it evaluated more often)" in found["sentence"]
+    assert [each["name"] for each in found["interruptions"]] == ["between the steps"]
+    assert all(c["after"] < 0.01 for c in found["contributions"] if c["phase"] == "evaluation")  # clocks of a second
+
+
+def test_an_evaluation_within_the_next_step_is_that_steps(capfd: Capture) -> None:
+    before, after = (imported(capfd, trainers(f"{pause}.log", pause, gap=False))["id"] for pause in (0.0, 20.0))
+    _, found = explained(capfd, before, after)
+    (evaluation,) = [c for c in found["contributions"] if c["phase"] == "evaluation"]
+    assert evaluation["after"] == pytest.approx(100 / 299, rel=0.02)  # seconds a step, of those that have a time
+    assert found["interruptions"] == [] or found["verdict"] == "UNKNOWN"

@@ -14,6 +14,7 @@ from harness.comparison import Explanation
 from harness.errors import RecordError, UsageError
 from harness.explain.comparing import facts
 from harness.explain.comparing.comparable import work
+from harness.explain.judging.interruptions import in_all
 from harness.explain.judging.judge import MARGIN
 from harness.explained import Group, Say
 from harness.places import Places, places
@@ -102,10 +103,15 @@ def explain_sides(
 
 
 def exit_code(found: Explanation) -> int:
-    """0 same or faster, 1 slower or failed, 125 where nobody can say."""
+    """0 same or faster, 1 slower or failed, 125 where nobody can say.
+
+    Steps that are no slower, with so much more time between them that the run was, are no "good" of a bisection.
+    """
     if found.after.failed or found.verdict == "SLOWER":
         return 1
     if found.comparability == "NOT_COMPARABLE" or found.verdict == "UNKNOWN":
+        return UNKNOWN
+    if (ratio := in_all(found.throughput, found.interruptions)) is not None and ratio < 1:
         return UNKNOWN
     return 0
 

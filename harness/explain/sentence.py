@@ -19,7 +19,9 @@ from harness.comparison import (
     Suspect,
 )
 from harness.explain.comparing.comparable import Compared
+from harness.explain.comparing.facts import differ, values
 from harness.explain.failing.crashed import Crash
+from harness.explain.judging.interruptions import in_all
 from harness.explain.suspecting.grown import Figure, told_by
 
 BREAKS = {
@@ -126,7 +128,7 @@ def _grown(parts: Parts) -> str:
 
 
 def _interrupted(parts: Parts) -> str:
-    """The greatest interruption that differs, which the steady speed does not show."""
+    """The greatest interruption that differs, which the steady speed does not show, and what both come to."""
     if not parts.breaks:
         return ""
     found = parts.breaks[0]
@@ -136,14 +138,26 @@ def _interrupted(parts: Parts) -> str:
     by = f" ({' and '.join(often)})" if often else f" (suspect: {own.reason})" if own else ""
     was, now = (f"{figures.digits(100 * share, 2)} %" for share in (found.before, found.after))
     much = now if found.more else f"only {now}" if found.after > RESOLVED else "none"
-    return f"but {much} of its time {passed}, before: {was}{by}"
+    alike = parts.throughput.verdict == ("SLOWER" if found.more else "FASTER")
+    word = "and" if alike else "but"
+    return f"{word} {much} of its time {passed}, before: {was}{by}{_in_all(parts)}"
+
+
+def _in_all(parts: Parts) -> str:
+    """How much slower or faster it was with the time between the steps, where the speed of the steps is decided."""
+    ratio = in_all(parts.throughput, parts.breaks)
+    if ratio is None or parts.throughput.verdict == "UNKNOWN":
+        return ""
+    return f", in all {figures.by_how_much(ratio)}"
 
 
 def _moved(parts: Parts, fact: str) -> int:
     """1 where something came more often after than before, -1 where less often; where nothing is recorded, never."""
-    found = [[m.observed.get(fact) for m in side.runs] for side in (parts.before, parts.after)]
-    before, after = (median([v for v in side if isinstance(v, int | float)] or [0]) for side in found)
-    return (after > before) - (after < before)
+    recorded = (values(side.runs).get(fact, ()) for side in (parts.before, parts.after))
+    before, after = ([v for v in side if isinstance(v, int | float)] for side in recorded)
+    if not differ(fact, before, after):
+        return 0
+    return 1 if median(after or [0]) > median(before or [0]) else -1
 
 
 def _apart(parts: Parts, figure: Figure) -> Suspect | None:
@@ -165,14 +179,16 @@ def _start(parts: Parts) -> str:
 
 def _suspect(parts: Parts) -> str:
     """The first suspect of the steady speed; where that does not differ, of what does."""
+    decided = parts.throughput.verdict in ("SLOWER", "FASTER")
     if not parts.suspects:
-        differs = {parts.throughput.verdict, parts.first_step.verdict} & {"SLOWER", "FASTER"}
-        return "nothing recorded explains it" if differs or parts.breaks else ""
+        differs = decided or parts.first_step.verdict in ("SLOWER", "FASTER") or parts.breaks
+        return "nothing recorded explains it" if differs else ""
     steady = next((s for s in parts.suspects if "throughput" in told_by(s)), None)
     first = steady or parts.suspects[0]
-    if steady is None and parts.throughput.verdict in ("SLOWER", "FASTER"):
+    if steady is None and decided:
         of = "the time between the steps" if "interruptions" in told_by(first) else "the first step"
-        return f"nothing recorded explains that; suspect of {of}: {first.reason}"
+        what = "the speed of the steps" if parts.breaks else "that"
+        return f"nothing recorded explains {what}; suspect of {of}: {first.reason}"
     return f"first suspect: {first.reason}"
 
 

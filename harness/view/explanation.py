@@ -183,7 +183,7 @@ def _suspect(suspect: Suspect) -> RenderableType:
     """A suspect: why, what changed, what speaks for it, and what would confirm it."""
     changed = f"{plain(suspect.change.fact)}: {words.arrow(suspect.change)}"
     rows = [("changed", changed)] + [("with it", f"{plain(c.fact)}: {words.arrow(c)}") for c in suspect.also]
-    rows += [("grew", ", ".join(map(plain, suspect.phases)))] if suspect.phases else []
+    rows += [("phases", ", ".join(map(plain, suspect.phases)))] if suspect.phases else []
     rows += [("evidence", plain(line)) for line in suspect.evidence]
     rows += [("to confirm", plain(suspect.confirm))] if suspect.confirm else []
     head = Text.assemble((f"{suspect.rank}. ", "bold yellow"), (plain(suspect.reason), "yellow"))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harness import figures
-from harness.comparison import Basis, Change, Comparability, Explanation, Judgement, Side
+from harness.comparison import UNACCOUNTED, Basis, Change, Comparability, Explanation, Judgement, Side
 from harness.places import program
 from harness.records import KINDS
 
@@ -76,7 +76,8 @@ def arrow(change: Change) -> str:
 
 def interrupted(e: Explanation) -> list[str]:
     """What interrupted training more on one side, each a line: "compile: 0 % of the time before, 62 % after"."""
-    pairs = [(plain(i.name), *map(figures.percent, (i.before, i.after))) for i in e.interruptions]
+    names = {UNACCOUNTED: "no recorded phase"}
+    pairs = [(plain(names.get(i.name, i.name)), *map(figures.percent, (i.before, i.after))) for i in e.interruptions]
     return [f"{name}: {before} of the time before, {after} after" for name, before, after in pairs]
 
 

@@ -68,6 +68,7 @@ class Told:
     warning: str = ""
     seed: int = 1
     pause_s: float = 0.0  # after each tenth step, for a checkpoint
+    recompile_s: float = 0.0  # in each of steps 40, 60, 80, 100 and 120
 
 
 def run(runs: Path, name: str, told: Told) -> RunFolder:
@@ -109,6 +110,10 @@ def _events(told: Told) -> list[Event]:
         luck = 0.6 * luck + dice.gauss(0, 0.002)
         seconds = tokens / told.rate * (1 + luck)
         phases = {name: share * seconds for name, share in told.phases.items()}
+        if told.recompile_s and number in range(40, 121, 20):
+            seconds += told.recompile_s
+            phases["compile"] = told.recompile_s
+            said.append(Compile(t + told.recompile_s, "flex_attention", told.recompile_s, 0, 1))
         t += seconds
         said.append(Step(t, number, "drafter", "cuda:5", seconds, tokens, 400, phases, {"loss": 4.0}))
         if told.pause_s and number % 10 == 0:

@@ -153,7 +153,25 @@ def test_a_suspect_of_the_steps_comes_before_one_of_the_time_between_them(tmp_pa
     assert [s.rank for s in found.suspects] == [1, 2]
     assert found.suspects[1].phases == ("between the steps",)
     assert found.sentence.startswith("40")
-    assert "(it wrote more checkpoints); first suspect: slow.forward" in found.sentence
+    assert "; and 38 % of its time passed between the steps, before: 0 % (it wrote more checkpoints)" in found.sentence
+    assert "), in all 2.7 times slower; first suspect: slow.forward" in found.sentence
+
+
+def test_as_many_checkpoints_that_take_longer_are_not_more(tmp_path: Path) -> None:
+    """Of 309 steps and 391 one comes to the same interval: 97 against 98 in 1,000, by where the run was cut off."""
+    short = run(tmp_path, "20261101-100000-qwen-aaaa", Told(pause_s=0.5, steps=309))
+    long = run(tmp_path, "20261102-100000-qwen-bbbb", Told(pause_s=6.0, steps=391, seed=2))
+    found = answer(Group("short", (short,)), Group("long", (long,)), tmp_path)
+    assert "of its time passed between the steps" in found.sentence
+    assert "more checkpoints" not in found.sentence
+
+
+def test_recompiles_that_are_left_out_of_the_speed_are_told(tmp_path: Path) -> None:
+    """Five in the first half of a run, which the steady speed does not count: half of the time went there."""
+    folders = [run(tmp_path, f"2026110{n}-100000-qwen-aaaa", Told(seed=n, recompile_s=s)) for n, s in ((1, 0), (2, 34))]
+    found = answer(Group("A", (folders[0],)), Group("B", (folders[1],)), tmp_path)
+    assert "but 50 % of its time went into compiling after the first step, before: 0 %" in found.sentence
+    assert "; first suspect: code was compiled again 5 times after the first step (before: 0)" in found.sentence
 
 
 def test_what_no_phase_covers_is_told_as_that(tmp_path: Path) -> None:

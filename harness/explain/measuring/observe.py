@@ -3,7 +3,7 @@
 Everything is robust (medians and shares over the steady time) and None is never a fact: what was not seen is absent.
 
     padding_share, tokens_per_step (useful), devices    of the role that counts tokens
-    cache_start, cache.hits, .misses, .bypasses, compile_s, recompiles (in steady time)
+    cache_start, cache.hits, .misses, .bypasses, compile_s, recompiles and compile_share (of the steady time)
     evals_per_1000_steps, eval_s, checkpoints_per_1000_steps, between_steps_share (of the steady time in no step)
     dense_fallback, recompile_limit, nccl_fallback, cudnn_fallback (said in a log), alloc_retries
     patch.files (that the run's patch touches)
@@ -23,9 +23,10 @@ import numpy as np
 
 from harness.evidence import Evidence, Steps
 from harness.explain.measuring.gauges import Span, gauges
+from harness.explain.measuring.spent import covered
 from harness.records import Value
 from harness.rows import OVERLAP_S
-from harness.steady import counting_role
+from harness.steady import Mask, counting_role
 
 __all__ = ["Span", "observe"]
 
@@ -90,14 +91,13 @@ def _of_breaks(evidence: Evidence, steps: Steps, span: Span) -> dict[str, Value 
     thousand = int(steps.step.max() - steps.step.min()) / 1000
     evals = [e for e in evidence.evals if first <= e.t <= last]
     saved = [c for c in evidence.checkpoints if first <= c.t <= last]
-    one = steps.device == steps.device[0]
-    inside = one & (steps.t > span[0]) & (steps.t <= span[1])
+    inside = _of_one(steps, span)
     length, within = span[1] - span[0], float(steps.seconds[inside].sum())
     return {
         "evals_per_1000_steps": len(evals) / thousand if thousand else None,
         "eval_s": float(np.median([e.seconds for e in evals])) if evals else None,
         "checkpoints_per_1000_steps": len(saved) / thousand if thousand else None,
-        "between_steps_share": max(0.0, 1 - within / length) if length > 0 and inside.any() else None,
+        "between_steps_share": _share(length - within, length) if length > 0 and inside.any() else None,
     }
 
 
@@ -113,7 +113,30 @@ def _of_compiling(evidence: Evidence, steps: Steps | None, span: Span) -> dict[s
         found["compile_s"] = early
     if steps is not None and len(steps):
         found["recompiles"] = sum(c.t > span[0] and c.seconds > OVERLAP_S for c in compiles)
+        found["compile_share"] = _compiling(evidence, steps, span)
     return found
+
+
+def _compiling(evidence: Evidence, steps: Steps, span: Span) -> float | None:
+    """Of the span's time, what went into compiling: in the steps that are left out for it too."""
+    length = span[1] - span[0]
+    if length <= 0 or not (evidence.compiles or "compile" in steps.phases):
+        return None
+    told = covered([(c.t - c.seconds, c.t) for c in evidence.compiles], *span)
+    if "compile" in steps.phases:
+        told = max(told, float(steps.phases["compile"][_of_one(steps, span)].sum()))
+    return _share(told, length)
+
+
+def _of_one(steps: Steps, span: Span) -> Mask:
+    """The steps of one device that ended in the span."""
+    inside: Mask = (steps.device == steps.device[0]) & (steps.t > span[0]) & (steps.t <= span[1])
+    return inside
+
+
+def _share(part: float, whole: float) -> float:
+    """From 0 to 1, without the dust of sums of floats."""
+    return round(min(1.0, max(0.0, part / whole)), 6)
 
 
 def _cache_start(evidence: Evidence) -> Value:

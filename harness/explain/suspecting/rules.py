@@ -104,9 +104,8 @@ class Rule:
 
     def strength(self, change: Change, slower: bool) -> tuple[float, str]:
         """How well a change fits as what led to it, and the phase that it is bound to ("" for none)."""
-        fits = [(c.strength(change, slower), c.phase) for c in self.facts]
-        best, phase = max(fits, key=lambda fit: fit[0], default=(0.0, ""))
-        return best * self._size(change), phase
+        first = next((c for c in self.facts if c.pattern.match(change.fact)), None)
+        return (first.strength(change, slower) * self._size(change), first.phase) if first else (0.0, "")
 
     def place(self, change: Change) -> int:
         """Where the change's fact stands among the rule's: the first is named."""

@@ -226,6 +226,7 @@ _READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader | None], ...] = t
 
 _DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"loss|step|iter|tok|tps|wps|update|%\||it/s|s/it|\bit\b", re.IGNORECASE)
+_VALIDATES = re.compile(r"\bvalidat(?:e|ion)\s+step\b", re.IGNORECASE)  # as torchtitan says it, in a step's own words
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -238,6 +239,7 @@ def figures_of(text: str, line: int = 0) -> Figures | None:
     """What ``text`` says; None where it says nothing of a step, or of all of them together as at the end of a run."""
     if not _WORDS.search(text) or not _DIGIT.search(text) or "train_runtime" in text:
         return None
+    validates = _VALIDATES.search(text) is not None
     figures = Figures(line)
     bar = _BAR.search(text) if "%|" in text else None
     if bar is not None:
@@ -255,6 +257,9 @@ def figures_of(text: str, line: int = 0) -> Figures | None:
                 reader(figures, match)
             text = f"{text[: match.start()]}|{text[match.end() :]}"
             lower = text.lower()
+    if validates:
+        evaluated = {} if figures.loss is None else {"loss": figures.loss}
+        figures = Figures(line, step=figures.step, total=figures.total, stamp=figures.stamp, evaluated=evaluated)
     return figures if figures.counts or figures.step is not None or figures.evaluated else None
 
 

@@ -30,6 +30,7 @@ from harness.records import (
     Note,
     Result,
     Status,
+    Step,
     Summary,
     Value,
     event_to_json,
@@ -90,16 +91,31 @@ class Source:
 
 
 def happened(steps: Steps, evaluations: Sequence[Figures], remarks: Sequence[str], ended: bool) -> tuple[Event, ...]:
-    """All that happened, in order. Nobody says when an evaluation was: it lies at the end of the step before it."""
+    """All that happened, in order."""
     numbers = [step.step for step in steps.steps]
     events: list[Event] = [*(Note(0.0, text, "warning") for text in remarks), *steps.steps]
     for each in evaluations:
         before = bisect_right(numbers, each.step or 0)
         metrics = {name: value for name, value in each.evaluated.items() if name != "runtime"}
-        t = steps.steps[before - 1].t if before else 0.0
-        events.append(Eval(t, "step", metrics, None, each.step or 0, each.evaluated.get("runtime", 0.0)))
+        seconds = each.evaluated.get("runtime", 0.0)
+        t = 0.0
+        if before:
+            t, seconds = _evaluated(steps.steps[before - 1 : before + 1], seconds, steps.clocked)
+        events.append(Eval(t, "step", metrics, None, each.step or 0, seconds))
     events.sort(key=lambda event: event.t)
     return (*events, Finished(events[-1].t if events else 0.0)) if ended else tuple(events)
+
+
+def _evaluated(around: Sequence[Step], seconds: float, clocked: bool) -> tuple[float, float]:
+    """When an evaluation was over, which nobody says, and its seconds: 0 where the steps around it leave no room.
+
+    It comes after its step, before or within the next one; within its own only where that is as long as it.
+    """
+    own, *later = around
+    end = own.t + seconds
+    if clocked or all(step.t >= end for step in later):
+        return end, seconds
+    return own.t, seconds if own.seconds >= seconds else 0.0
 
 
 def steps_in_words(steps: Steps) -> tuple[str, ...]:

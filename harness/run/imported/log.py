@@ -159,7 +159,8 @@ def _sorted_out(found: Iterable[Figures]) -> tuple[list[Figures], list[Figures],
         if each.bar:
             now = each.step
         if each.evaluated:
-            evaluations.append(each if each.step is not None else replace(each, step=now))
+            last = now if now is not None or not rows else rows[-1].step
+            evaluations.append(each if each.step is not None else replace(each, step=last))
         elif each.step is None and numbered and now is None:
             unread.add(each.line)
         elif each.counts or each.bar:

@@ -44,6 +44,7 @@ class Steps:
     words       what was understood: "loss", "tokens from a rate, \"Ktok/s\"", "seconds from the time stamps"
     first_step  whether the time to the first step is known
     nominal     whether nothing says a time, so that only the rates mean something
+    clocked     whether their seconds are those from one time to the next, so that all that happened is in them
     unused      lines with figures from which no step could be made
     """
 
@@ -51,10 +52,11 @@ class Steps:
     words: tuple[str, ...]
     first_step: bool
     nominal: bool
+    clocked: bool
     unused: tuple[int, ...]
 
 
-NO_STEPS = Steps((), (), first_step=False, nominal=False, unused=())
+NO_STEPS = Steps((), (), first_step=False, nominal=False, clocked=False, unused=())
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def steps_of(rows: Sequence[Figures], begin: float | None = None, clock_from_sta
         steps = tuple(chain.from_iterable(map(_shared_out, steps, went_by[known])))
         said = (*said, "the seconds of a line shared out evenly among the steps since the line before")
     first_step = time != "" and (clock_from_start if table.clock == CLOCK else start is not None)
-    return Steps(steps, said, first_step, time == "", _lines(table, ~good))
+    return Steps(steps, said, first_step, time == "", time == "at", _lines(table, ~good))
 
 
 def timed(rows: Sequence[Figures]) -> bool:
@@ -218,9 +220,13 @@ def _spans(table: _Table, time: str, went_by: Array, begin: float | None) -> tup
     else:
         seconds = went_by * (table.seconds if time == "seconds" else table.tokens / table.rate)
     ends = np.cumsum(seconds)
-    if table.clock and np.all(np.diff(table.at) > 0):  # finer than the rows, and known to all of them
-        start = begin if begin is not None else table.at[0] - seconds[0] if len(seconds) else 0.0
-        ends = _between(table.at, start, went_by)[1]
+    if table.clock and len(seconds):
+        start = begin if begin is not None else table.at[0] - seconds[0]
+        if np.all(np.diff(table.at) > 0):  # finer than the rows, and known to all of them
+            ends = _between(table.at, start, went_by)[1]
+        else:  # a step ends no sooner than a coarse clock shows it: what it was ahead of the seconds is a pause
+            ahead = np.nan_to_num(table.at - start - ends, nan=0.0)
+            ends = ends + np.maximum.accumulate(np.maximum(ahead, 0.0))
     return seconds, ends, seconds > 0
 
 

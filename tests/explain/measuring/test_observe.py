@@ -204,6 +204,17 @@ def test_time_between_steps() -> None:
     assert seen("between_steps_share") == pytest.approx(0.0)
 
 
+def test_what_was_compiled_in_the_steady_time_counts_also_in_steps_that_are_left_out() -> None:
+    """Five times 11.9 s after 100 s, and two that were over before: of 900 s, by events and by the steps' own phase."""
+    compiles = tuple(Compile(t, "f", 11.9, 1, 0, 1) for t in (20.0, 50.0, 150.0, 250.0, 350.0, 450.0, 550.0))
+    assert seen("compile_share", compiles=compiles) == pytest.approx(5 * 11.9 / 900, abs=1e-6)
+    told = steps(phases={"compile": np.where((T % 100 == 50) & (T < 600), 0.9, 0.0)})
+    assert seen("compile_share", steps={"drafter": told}) == pytest.approx(5 * 0.9 / 900, abs=1e-6)
+    both = {"steps": {"drafter": told}, "compiles": compiles}
+    assert seen("compile_share", **both) == seen("compile_share", compiles=compiles)  # the same seconds, told twice
+    assert seen("compile_share") is None
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [

@@ -56,6 +56,17 @@ def test_time_between_the_steps_has_suspects_of_its_own() -> None:
     assert unknown.unexplained == ("nothing recorded explains the growth of the time between the steps",)
 
 
+@pytest.mark.parametrize("setting", ["train.checkpoint_every", "trainer.save_steps", "eval.every", "train.eval_steps"])
+def test_a_longer_interval_cannot_lengthen_pauses(setting: str) -> None:
+    shorter: dict[str, tuple[Value, Value]] = {
+        "observed.between_steps_share": (0.1, 0.5),
+        f"execution.{setting}": (500, 25),
+    }
+    longer = {**shorter, f"execution.{setting}": (25, 500)}
+    assert ask(Told(told(0, shorter)), Told(told(1, shorter))).names == [f"execution.{setting}"]
+    assert ask(Told(told(0, longer)), Told(told(1, longer))).names == []
+
+
 def test_one_figure_slower_and_the_other_faster_turn_each_on_its_own() -> None:
     changed: dict[str, tuple[Value, Value]] = {
         "state.cache.start": ("cold", "warm"),

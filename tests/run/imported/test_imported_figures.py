@@ -36,6 +36,12 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
         {"step": 10, "loss": 7.542, "rate": 3456.0, "stamp": NOON + 0.123},
     ),
     (
+        "torchtitan evaluates",
+        "[rank0]:2026-11-29 12:00:00,123 - root - INFO - validate step: 60  loss:  6.3333  memory:  9.59GiB(20.2%)  "
+        "tps: 90,000",
+        {"step": 60, "evaluated": {"loss": 6.3333}, "stamp": NOON + 0.123},
+    ),
+    (
         "llm.c",
         "step   10/5100 | train loss 5.356185 | norm 12.19 | lr 1.00e-04 | (1234.50 ms | 9034 tok/s)",
         {"step": 10, "total": 5100, "loss": 5.356185, "seconds": 1.2345, "rate": 9034.0},
