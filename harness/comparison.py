@@ -171,6 +171,11 @@ class Interruption:
         return self.after > self.before
 
     @property
+    def weight(self) -> float:
+        """|ln(after / before)| that it alone makes of the time for the same steps."""
+        return abs(math.log((1 - min(self.after, 1 - RESOLVED)) / (1 - min(self.before, 1 - RESOLVED))))
+
+    @property
     def growth(self) -> float:
         """|ln(after / before)| of its seconds for each second of everything else."""
         before, after = (max(share, RESOLVED) / (1 - min(share, 1 - RESOLVED)) for share in (self.before, self.after))

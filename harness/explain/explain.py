@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
-from typing import get_args
 
-from harness.comparison import Change, Explanation, History, Judgement, Measured, Side, Suspect
+from harness.comparison import Change, Explanation, History, Interruption, Judgement, Measured, Side, Suspect
 from harness.explain.comparing import comparable, facts
 from harness.explain.failing.crashed import crashed
 from harness.explain.judging import accounting
@@ -40,8 +39,9 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     breaks = interruptions(before, after, decided=steady is not None or throughput.verdict == "SAME")
     grown = [each for each in (steady, interrupted(breaks), growth(first_step, first_parts)) if each is not None]
     named, rest = suspects.suspects(changes, grown, before, after)
-    if throughput.verdict in ("SLOWER", "FASTER") or breaks:  # hours of training come before minutes of starting
-        named = _ranked(sorted(named, key=lambda suspect: min(map(get_args(Figure).index, told_by(suspect)))))
+    if throughput.verdict in ("SLOWER", "FASTER") or breaks:
+        order = _by_weight(throughput, breaks)
+        named = _ranked(sorted(named, key=lambda suspect: min(map(order.index, told_by(suspect)))))
     left_over = suspects.unexplained(named, grown)
     if compared.comparability == "NOT_COMPARABLE":
         throughput, first_step = _not_judged(throughput), _not_judged(first_step)
@@ -106,6 +106,15 @@ def _within(run: Measured) -> float:
     assert run.steady is not None
     interval = run.steady.throughput
     return (interval.high - interval.low) / (2 * 1.96 * interval.value)
+
+
+def _by_weight(throughput: Judgement, breaks: Sequence[Interruption]) -> list[Figure]:
+    """The figures in the order in which their suspects matter: hours of training come before minutes of starting."""
+    steps = abs(math.log(throughput.ratio.value)) if throughput.ratio else 0.0
+    training: list[Figure] = ["throughput", "interruptions"]
+    if breaks and breaks[0].weight > steps:
+        training.reverse()
+    return [*training, "first step"]
 
 
 def _not_judged(figure: Judgement) -> Judgement:

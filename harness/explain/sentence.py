@@ -161,10 +161,10 @@ def _moved(parts: Parts, fact: str) -> int:
 
 
 def _apart(parts: Parts, figure: Figure) -> Suspect | None:
-    """The first suspect of a figure alone, where the speed has suspects of its own that are named before it."""
+    """The first suspect of a figure alone, where the speed has suspects of its own and it is not the first of all."""
     if not any("throughput" in told_by(s) for s in parts.suspects):
         return None
-    return next((s for s in parts.suspects if told_by(s) == {figure}), None)
+    return next((s for s in parts.suspects[1:] if told_by(s) == {figure}), None)
 
 
 def _start(parts: Parts) -> str:
@@ -178,13 +178,13 @@ def _start(parts: Parts) -> str:
 
 
 def _suspect(parts: Parts) -> str:
-    """The first suspect of the steady speed; where that does not differ, of what does."""
+    """The first suspect of the training's time; where that does not differ, of the first step."""
     decided = parts.throughput.verdict in ("SLOWER", "FASTER")
     if not parts.suspects:
         differs = decided or parts.first_step.verdict in ("SLOWER", "FASTER") or parts.breaks
         return "nothing recorded explains it" if differs else ""
     steady = next((s for s in parts.suspects if "throughput" in told_by(s)), None)
-    first = steady or parts.suspects[0]
+    first = parts.suspects[0] if "interruptions" in told_by(parts.suspects[0]) else steady or parts.suspects[0]
     if steady is None and decided:
         of = "the time between the steps" if "interruptions" in told_by(first) else "the first step"
         what = "the speed of the steps" if parts.breaks else "that"

@@ -157,6 +157,16 @@ def test_a_suspect_of_the_steps_comes_before_one_of_the_time_between_them(tmp_pa
     assert "), in all 2.7 times slower; first suspect: slow.forward" in found.sentence
 
 
+def test_what_weighs_more_is_suspected_first(tmp_path: Path) -> None:
+    """Steps that take a sixth longer, and as much time again between them."""
+    usual = run(tmp_path, "20261101-100000-qwen-aaaa", Told(facts={"execution.slow.forward": 0.0}))
+    slow = Told(rate=18_000.0, facts={"execution.slow.forward": 0.02}, pause_s=7.0, seed=2)
+    folder = run(tmp_path, "20261102-100000-qwen-bbbb", slow)
+    found = answer(Group("usual", (usual,)), Group("slow", (folder,)), tmp_path)
+    assert [s.phases for s in found.suspects] == [("between the steps",), ("forward",)]
+    assert "; first suspect: checkpoints in 1,000 steps: 97, before: 0" in found.sentence
+
+
 def test_as_many_checkpoints_that_take_longer_are_not_more(tmp_path: Path) -> None:
     """Of 309 steps and 391 one comes to the same interval: 97 against 98 in 1,000, by where the run was cut off."""
     short = run(tmp_path, "20261101-100000-qwen-aaaa", Told(pause_s=0.5, steps=309))

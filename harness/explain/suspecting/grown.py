@@ -13,7 +13,7 @@ from typing import Literal
 from harness.comparison import BETWEEN, UNACCOUNTED, Contribution, Interruption, Judgement, Suspect
 
 Figure = Literal["throughput", "interruptions", "first step"]
-"""What can differ of two sides, what weighs most first; the start comes but once."""
+"""What can differ of two sides."""
 
 FIRST = "first step: "
 """Before the name of a part of the time to the first step."""
