@@ -60,6 +60,11 @@ def percent(share: float) -> str:
     return f"{round(100 * share)} %"
 
 
+def shares_text(name: str, before: float, after: float) -> str:
+    """``compile: 0 % of the time before, 62 % after``."""
+    return f"{name}: {percent(before)} of the time before, {percent(after)} after"
+
+
 def bound_text(waits: Mapping[str, float], bound: str, devices: Mapping[str, int]) -> str:
     """``target-bound: the drafters waited 38 % of the time, the target 2 %``; empty where there are not two roles.
 

@@ -39,9 +39,7 @@ def explain(before: Side, after: Side, history: History | None = None, margin: f
     breaks = interruptions(before, after, decided=steady is not None or throughput.verdict == "SAME")
     grown = [each for each in (steady, interrupted(breaks), growth(first_step, first_parts)) if each is not None]
     named, rest = suspects.suspects(changes, grown, before, after)
-    if throughput.verdict in ("SLOWER", "FASTER") or breaks:
-        order = _by_weight(throughput, breaks)
-        named = _ranked(sorted(named, key=lambda suspect: min(map(order.index, told_by(suspect)))))
+    named = _by_weight(named, throughput, breaks)
     left_over = suspects.unexplained(named, grown)
     if compared.comparability == "NOT_COMPARABLE":
         throughput, first_step = _not_judged(throughput), _not_judged(first_step)
@@ -108,13 +106,17 @@ def _within(run: Measured) -> float:
     return (interval.high - interval.low) / (2 * 1.96 * interval.value)
 
 
-def _by_weight(throughput: Judgement, breaks: Sequence[Interruption]) -> list[Figure]:
-    """The figures in the order in which their suspects matter: hours of training come before minutes of starting."""
+def _by_weight(
+    named: tuple[Suspect, ...], throughput: Judgement, breaks: Sequence[Interruption]
+) -> tuple[Suspect, ...]:
+    """Where the training differs, hours of it come before minutes of starting, and of it what it lost more by."""
+    if throughput.verdict not in ("SLOWER", "FASTER") and not breaks:
+        return named
     steps = abs(math.log(throughput.ratio.value)) if throughput.ratio else 0.0
-    training: list[Figure] = ["throughput", "interruptions"]
+    order: list[Figure] = ["throughput", "interruptions", "first step"]
     if breaks and breaks[0].weight > steps:
-        training.reverse()
-    return [*training, "first step"]
+        order[:2] = ["interruptions", "throughput"]
+    return _ranked(sorted(named, key=lambda suspect: min(map(order.index, told_by(suspect)))))
 
 
 def _not_judged(figure: Judgement) -> Judgement:

@@ -77,8 +77,7 @@ def arrow(change: Change) -> str:
 def interrupted(e: Explanation) -> list[str]:
     """What interrupted training more on one side, each a line: "compile: 0 % of the time before, 62 % after"."""
     names = {UNACCOUNTED: "no recorded phase"}
-    pairs = [(plain(names.get(i.name, i.name)), *map(figures.percent, (i.before, i.after))) for i in e.interruptions]
-    return [f"{name}: {before} of the time before, {after} after" for name, before, after in pairs]
+    return [figures.shares_text(plain(names.get(i.name, i.name)), i.before, i.after) for i in e.interruptions]
 
 
 def no_suspect(e: Explanation) -> str:

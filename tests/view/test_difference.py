@@ -40,7 +40,7 @@ def test_all_shows_what_is_the_same_and_a_narrow_terminal_everything() -> None:
     assert "No recorded fact differs." in drawn(diff_view(side, side, changes[1:], 60), 60)
 
 
-# A tone of skin without an emoji before it has no width: a terminal shows nothing of it.
+# A tone of skin without an emoji before it, or a tag character, has no width: a terminal shows nothing of it.
 seen = st.characters(exclude_categories=("Cs", "Sk")).filter(lambda c: cell_len(c) > 0 or c.isspace())
 
 

@@ -170,8 +170,7 @@ def figures_of(growth: Growth, parts: Sequence[Part], unit: str) -> tuple[str, .
             a, b = map(figures.digits, pair)
             said_of.append(f"padding: {a} computed for each useful one before, {b} after")
         elif growth.figure == "interruptions":
-            a, b = map(figures.percent, pair)
-            said_of.append(f"{part.phase}: {a} of the time before, {b} after")
+            said_of.append(figures.shares_text(part.phase, *pair))
         elif growth.figure == "first step":
             a, b = map(figures.duration, pair)
             said_of.append(f"first step, {part.phase}: {a} before, {b} after")

@@ -105,7 +105,7 @@ def steps_of(rows: Sequence[Figures], begin: float | None = None, clock_from_sta
         steps = tuple(chain.from_iterable(map(_shared_out, steps, went_by[known])))
         said = (*said, "the seconds of a line shared out evenly among the steps since the line before")
     first_step = time != "" and (clock_from_start if table.clock == CLOCK else start is not None)
-    return Steps(steps, said, first_step, time == "", time == "at", _lines(table, ~good))
+    return Steps(steps, said, first_step, nominal=time == "", clocked=time == "at", unused=_lines(table, ~good))
 
 
 def timed(rows: Sequence[Figures]) -> bool:
